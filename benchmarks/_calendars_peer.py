@@ -12,10 +12,12 @@ import json
 import sys
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from _calendar_series import TEST, series
+from _progress import Progress
 
 warnings.filterwarnings("ignore")
 LONGEST_SEASON = 24
@@ -51,23 +53,30 @@ def models(seasons):
     return out
 
 
-def scores(made) -> dict[str, float]:
+def scores(made, progress: Progress) -> dict[str, float]:
+    out = {}
+    for number, model in enumerate(models(made.seasons)):
+        part = partial(score, made, model)
+        column, rmse = progress.part(f"{made.name}, model {number}", part)[0]
+        out[column] = rmse
+    return out
+
+
+def score(made, model) -> tuple[str, float]:
     from statsforecast import StatsForecast
 
     values = pd.Series(made.values).interpolate(limit_direction="both").to_numpy()
     frame = pd.DataFrame({"unique_id": "a", "ds": np.arange(len(values)), "y": values})
-    out = {}
-    for model in models(made.seasons):
-        # The random walk with drift has no forecast with earlier parameters: it is fitted again.
-        done = StatsForecast([model], freq=1).cross_validation(
-            made.leads, frame, step_size=1, test_size=TEST, refit=repr(model) == "RWD"
-        )
-        print(f"{made.name}: {model}, {time.process_time():.0f} s", file=sys.stderr, flush=True)
-        column = next(c for c in done.columns if c not in ("unique_id", "ds", "cutoff", "y"))
-        out[column] = float(np.sqrt(((done[column] - done["y"]) ** 2).mean()))
-    return out
+    # The random walk with drift has no forecast with earlier parameters: it is fitted again.
+    done = StatsForecast([model], freq=1).cross_validation(
+        made.leads, frame, step_size=1, test_size=TEST, refit=repr(model) == "RWD"
+    )
+    print(f"{made.name}: {model}, {time.process_time():.0f} s", file=sys.stderr, flush=True)
+    column = next(c for c in done.columns if c not in ("unique_id", "ds", "cutoff", "y"))
+    return column, float(np.sqrt(((done[column] - done["y"]) ** 2).mean()))
 
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [m.name for m in series()]
-    print(json.dumps({m.name: scores(m) for m in series() if m.name in wanted}))
+    progress = Progress("forecast_calendars_peers")
+    print(json.dumps({m.name: scores(m, progress) for m in series() if m.name in wanted}))

@@ -39,5 +39,21 @@ def table() -> str:
             "Whole files: "
             f"{figures['filter_over_stream_file_median']:.2f} (median) of fields of 4 KB "
             "to 6 MB, as the index of chunks takes some kilobytes a variable.",
+            *_pictures(figures),
         ]
     )
+
+
+def _pictures(figures: dict) -> list[str]:
+    """Return the paragraph on progressive streams; [] for a result from before there were any."""
+    if "picture_fields" not in figures:
+        return []
+    return [
+        "",
+        "Pictures from the first tenth of progressive streams "
+        f"({figures['picture_fields']} fields and bounds): root mean square error "
+        f"{figures['picture_rmse_median']:.2f} of the standard deviation (median; worst "
+        f"{figures['picture_rmse_worst']:.2f}), {figures['picture_over_sz3_median']:.2f} "
+        f"(median; worst {figures['picture_over_sz3_worst']:.2f}) of that of a second, coarser "
+        "SZ3 file of the same bytes.",
+    ]

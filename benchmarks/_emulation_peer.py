@@ -1,15 +1,18 @@
-"""Peers of the emulators, trained for given CPU seconds: neuraloperator's FNO, the Well's U-Nets.
+"""Peers of the emulators, trained for some CPU seconds: neuraloperator, the Well, PhysicsNeMo.
 
-`python _emulation_peer.py NAME PROBLEM.npz RATE SECONDS OUTPUT.npz` runs in the peers' environment.
-Training follows the Well (AdamW, weight decay 1e-4, warm-up and cosine, mean squared error,
-normalised fields), except that the increment of a step is learned, which is the easier target.
+`python _emulation_peer.py NAME PROBLEM.npz RATES TRIAL SECONDS OUTPUT.npz` runs in the peers'
+environment: a trial for each rate, then one training at the best. Training follows the Well (AdamW,
+weight decay 1e-4, warm-up and cosine, mean squared error, normalised fields), except that the
+increment of a step is learned, which is the easier target.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
+import sysconfig
 import time
 import types
 from pathlib import Path
@@ -46,12 +49,45 @@ def network(name: str, channels: int, grid: tuple[int, ...]) -> nn.Module:
             factorization="tucker",
             rank=0.1,
         )
+    if name.startswith("physicsnemo"):
+        _without_torchvision()
+    if name == "physicsnemo_fno":
+        from physicsnemo.models.fno import FNO as DimFNO
+
+        return DimFNO(
+            channels,
+            channels,
+            dimension=len(grid),
+            latent_channels=96,
+            num_fno_layers=4,
+            num_fno_modes=32,
+            padding=0,
+        )
+    if name == "physicsnemo_afno":
+        from physicsnemo.models.afno import AFNO
+
+        return AFNO(list(grid), channels, channels, [4, 4], embed_dim=192, depth=4, num_blocks=8)
     _without_timm()
     from the_well.benchmark.models import UNetClassic, UNetConvNext
 
     if name == "unet_classic":
         return UNetClassic(channels, channels, len(grid), grid, init_features=26 if flat else 16)
     return UNetConvNext(channels, channels, len(grid), grid, blocks_per_stage=1, init_features=16)
+
+
+def _without_torchvision() -> None:
+    """Declare torchvision's operators, none of which is used: it has none for a torch of CPUs."""
+    packages = Path(sysconfig.get_paths()["purelib"])
+    source = (packages / "torchvision" / "_meta_registrations.py").read_text()
+    operators = set(re.findall(r'register_meta\("(\w+)"', source))
+    library = torch.library.Library("torchvision", "DEF")
+    for name in operators | set(re.findall(r'torchvision::(\w+)"', source)):
+        library.define(f"{name}(Tensor x) -> Tensor")
+    _DECLARED.append(library)
+
+
+_DECLARED: list[object] = []
+"""Libraries of operators, which end with their objects."""
 
 
 def _without_timm() -> None:
@@ -144,17 +180,26 @@ def forecasts(model: Residual, test: Tensor, steps: int) -> dict[str, np.ndarray
     return {"one_step": one.numpy(), "rollout": torch.stack(frames, 1).numpy()}
 
 
-def main(name: str, source: str, rate: str, seconds: str, output: str) -> None:
+def main(name: str, source: str, rates: str, trial: str, seconds: str, output: str) -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     with np.load(source) as file:
         problem = dict(file)
-    grid = problem["train"].shape[3:]
-    net = network(name, problem["train"].shape[2], grid)
-    model = Residual(net, torch.from_numpy(problem["train"]))
+
+    def model_at_start() -> Residual:
+        torch.manual_seed(0)
+        net = network(name, problem["train"].shape[2], problem["train"].shape[3:])
+        return Residual(net, torch.from_numpy(problem["train"]))
+
+    chosen = [float(rate) for rate in rates.split(",")]
+    trials = [fit(model_at_start(), problem, rate, float(trial))[1] for rate in chosen]
+    rate = chosen[int(np.argmin(trials))]
+    model = model_at_start()
+    net = model.net
     begin = time.process_time()
-    steps, loss = fit(model, problem, float(rate), float(seconds))
+    steps, loss = fit(model, problem, rate, float(seconds))
     record = {
+        "rate": rate,
+        "trials": trials,
         "validation": loss,
         "steps": steps,
         "cpu_seconds": time.process_time() - begin,

@@ -1,6 +1,6 @@
-"""Two trainings with searchable settings: a reservoir and a perceptron, in NumPy only.
+"""Trainings with searchable settings in NumPy: reservoir, perceptron, boosted trees, kernels.
 
-Both take a fraction of a second and run in the environment of any peer. The objective is the RMSE
+All take a fraction of a second and run in the environment of any peer. The objective is the RMSE
 on a validation part in standard deviations of the series, and 2 for trainings that diverge. The
 seed determines the start of the series and the initial weights, so that every search has another
 optimum.
@@ -116,6 +116,72 @@ def perceptron(values, seed: int) -> float:
         return _bounded((k @ weights[2] + weights[5])[:, 0] - wanted)
 
 
+def boosted_trees(values, seed: int) -> float:
+    """Return the error of gradient boosting with trees of few leaves (Friedman 2001)."""
+    rate, count, depth, share, least = values
+    x, y = lorenz96(seed)
+    x, y, held, wanted = x[:TRAIN], y[:TRAIN], x[TRAIN:], y[TRAIN:]
+    rng = np.random.default_rng([29, seed])
+    cuts = np.quantile(x, np.linspace(0.05, 0.95, 16), axis=0)
+    fitted, forecast = np.zeros(len(y)), np.zeros(len(wanted))
+    for _ in range(count):
+        rows = rng.random(len(y)) < share
+        leaves = [(rows, np.ones(len(y), bool), np.ones(len(wanted), bool))]
+        for _ in range(depth):
+            leaves = [
+                part for leaf in leaves for part in _split(leaf, x, y - fitted, held, cuts, least)
+            ]
+        for rows, own, others in leaves:
+            value = rate * (y - fitted)[rows].mean() if rows.any() else 0.0
+            fitted[own] += value
+            forecast[others] += value
+    return _bounded(forecast - wanted)
+
+
+def _split(leaf, x, residual, held, cuts, least):
+    """Return the two leaves of the cut that lowers the squares most, or the leaf."""
+    rows, own, others = leaf
+    best, where = 0.0, None
+    total, number = residual[rows].sum(), rows.sum()
+    for column in range(x.shape[1]):
+        below = x[rows, column][:, None] <= cuts[:, column]
+        left, sums = below.sum(axis=0), residual[rows] @ below
+        sound = (left >= least) & (number - left >= least)
+        if not sound.any():
+            continue
+        right = np.maximum(number - left, 1)
+        gain = np.where(sound, sums**2 / np.maximum(left, 1) + (total - sums) ** 2 / right, 0.0)
+        if gain.max() > best:
+            best, where = gain.max(), (column, cuts[gain.argmax(), column])
+    if where is None or best <= total**2 / max(number, 1):
+        return [leaf]
+    a, b = x[:, where[0]] <= where[1], held[:, where[0]] <= where[1]
+    return [(rows & a, own & a, others & b), (rows & ~a, own & ~a, others & ~b)]
+
+
+def kernel_ridge(values, seed: int) -> float:
+    """Return the error of kernel regression on some centres (Williams and Seeger 2001)."""
+    length, ridge, centres, kernel, linear = values
+    x, y = lorenz96(seed)
+    at = x[np.random.default_rng([31, seed]).permutation(TRAIN)[:centres]]
+
+    def features(points):
+        squares = ((points[:, None] - at) ** 2).sum(axis=2) / length**2
+        root = np.sqrt(squares)
+        made = (
+            np.exp(-squares / 2),
+            np.exp(-root),
+            (1 + np.sqrt(5) * root + 5 / 3 * squares) * np.exp(-np.sqrt(5) * root),
+            1 / (1 + squares),
+        )[kernel]
+        return np.c_[made, points * linear, np.ones(len(points))]
+
+    a = features(x[:TRAIN])
+    gram = a.T @ a / len(a) + ridge * np.eye(a.shape[1])
+    solution = np.linalg.lstsq(gram, a.T @ y[:TRAIN] / len(a), rcond=None)[0]
+    return _bounded(features(x[TRAIN:]) @ solution - y[TRAIN:])
+
+
 def _bounded(error: np.ndarray) -> float:
     value = float(np.sqrt(np.mean(error * error)))
     return min(value, DIVERGED) if np.isfinite(value) else DIVERGED
@@ -144,6 +210,28 @@ TRAININGS = {
             ("real", 0.0, 0.99, False),
             ("choice", [0, 1]),
             ("choice", [0, 1, 2]),
+        ],
+    ),
+}
+FURTHER = {
+    "boosted_trees": (
+        boosted_trees,
+        [
+            ("real", 0.005, 1.0, True),
+            ("integer", 5, 80, True),
+            ("integer", 1, 4, False),
+            ("real", 0.2, 1.0, False),
+            ("integer", 1, 60, True),
+        ],
+    ),
+    "kernel_ridge": (
+        kernel_ridge,
+        [
+            ("real", 0.1, 30.0, True),
+            ("real", 1e-12, 1.0, True),
+            ("integer", 10, 300, True),
+            ("choice", [0, 1, 2, 3]),
+            ("choice", [0, 1]),
         ],
     ),
 }

@@ -5,6 +5,10 @@ with `container="filter"`, the default, and with `container="stream"`. `filter_o
 ratios of the bytes that hold the values (chunks, or the stream), `*_file_*` those of whole files.
 `*_cpu` are medians over fields and bounds of ratios of CPU time, each the median of three
 alternating runs with $OMP_NUM_THREADS threads.
+
+`picture_*` are of progressive streams of at least 8 kB: the root mean square error of the picture
+from the first tenth of the bytes over the field's standard deviation, and over that of SZ3 with the
+bound at which its whole stream has these bytes, i.e. of a second, coarser file.
 """
 
 from __future__ import annotations
@@ -57,6 +61,31 @@ def compared(field: np.ndarray, rel: float, folder: Path) -> dict[str, float]:
     return found
 
 
+def rmse_of(field: np.ndarray, other: np.ndarray) -> float:
+    """Return the root mean square error over the field's standard deviation."""
+    return float(np.sqrt(np.mean((field.astype("f8") - other) ** 2)) / field.astype("f8").std())
+
+
+def picture(field: np.ndarray, rel: float) -> dict[str, float]:
+    """Return the errors of the picture from a tenth of the bytes, ours and SZ3's; {} if small."""
+    from scitoolkit.compression import compress, preview
+    from scitoolkit.compression.codecs.interpolation import Interpolation
+    from scitoolkit.compression.codecs.sz3 import Sz3
+
+    stream = compress(field, rel=rel, codec=Interpolation(progressive=True))
+    if len(stream) < 8000:
+        return {}
+    coarse, codec, extent = preview(stream[: len(stream) // 10]), Sz3(), float(np.ptp(field))
+    if np.abs(coarse.values - field.astype("f8")).max() > coarse.max_error:
+        raise AssertionError("the stated error is too small")
+    for bound in np.geomspace(1e-5, 1, 300) * extent:
+        data = codec.encode(field, bound)
+        if len(data) <= len(stream) // 10:
+            break
+    other = codec.decode(data, field.shape, field.dtype, bound)
+    return {"picture": rmse_of(field, coarse.values), "sz3_picture": rmse_of(field, other)}
+
+
 def run() -> dict:
     """Return all figures; see the module docstring."""
     from _measure import machine
@@ -66,7 +95,7 @@ def run() -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         for kind, fields in (("shipped", shipped), ("fresh", fresh), ("lines", lines)):
             kinds[kind] = {
-                f"{name} {rel:g}": compared(field, rel, Path(scratch))
+                f"{name} {rel:g}": compared(field, rel, Path(scratch)) | picture(field, rel)
                 for name, field in fields()
                 for rel in RELS
             }
@@ -79,8 +108,15 @@ def run() -> dict:
     for kind in kinds:
         figures[f"filter_over_stream_{kind}_median"] = statistics.median(ratios("bytes", kind))
         figures[f"filter_over_stream_{kind}_worst"] = max(ratios("bytes", kind))
+    pictures = [r for name in ("shipped", "fresh") for r in kinds[name].values() if "picture" in r]
+    over_sz3 = [row["picture"] / row["sz3_picture"] for row in pictures]
     return {
         **figures,
+        "picture_fields": len(pictures),
+        "picture_rmse_median": statistics.median(row["picture"] for row in pictures),
+        "picture_rmse_worst": max(row["picture"] for row in pictures),
+        "picture_over_sz3_median": statistics.median(over_sz3),
+        "picture_over_sz3_worst": max(over_sz3),
         "filter_over_stream_file_median": statistics.median(ratios("file", *kinds)),
         "filter_over_stream_in_cpu": statistics.median(ratios("in", *kinds)),
         "filter_over_stream_out_cpu": statistics.median(ratios("out", *kinds)),

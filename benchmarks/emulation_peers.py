@@ -1,7 +1,8 @@
-"""Emulators within equal CPU seconds: ours, neuraloperator's FNO and TFNO, the Well's U-Nets.
+"""Emulators within equal CPU seconds: ours, and networks of three libraries.
 
-Kuramoto-Sivashinsky (one dim), Gray-Scott and Rayleigh-Bénard convection, from the shipped
-generators: the same trajectories for all, one input and one output frame, models of 1 to 2 million
+neuraloperator's FNO and TFNO, the Well's U-Nets, PhysicsNeMo's FNO (one dim) and AFNO (two dims).
+Kuramoto-Sivashinsky (one dim), decaying turbulence, Rayleigh-Bénard convection and shallow water on
+the sphere: the same trajectories for all, one input and one output frame, models of 1 to 2 million
 parameters. Each gets three learning rates in short runs, selected by the one-step error on
 validation trajectories, and then one long run at the best. All are scored by the same code: VRMSE
 by the Well's definition (over cells of each frame and field), after one step from every test frame
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from _measure import machine
+from _shallow_water import ShallowWater
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import NumericalError
@@ -39,18 +41,21 @@ from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.metrics import vrmse
 from scitoolkit.emulation.rollout import rollout, step_once
 from scitoolkit.generators.base import Generator
+from scitoolkit.generators.decaying_turbulence import DecayingTurbulence
 from scitoolkit.generators.gray_scott import GrayScott
 from scitoolkit.generators.kuramoto_sivashinsky import KuramotoSivashinsky
 from scitoolkit.generators.rayleigh_benard import RayleighBenard
 from scitoolkit.io.fields import write_fields
 
 HERE = Path(__file__).resolve().parent
-PYTHON = HERE.parent / ".venv-peers" / "well" / "bin" / "python"
+PEERS = HERE.parent / ".venv-peers"
 FIT, TRIAL = 300.0, 60.0
 STEPS, LATE, WORST = 30, slice(12, 30), 10.0
 """Steps of rollouts, those of the Well's window 13:30, and what an error is cut at."""
 OUR_RATES, PEER_RATES = (1e-3, 3e-3, 9e-3), (5e-4, 2e-3, 8e-3)
-ALL = ("fno", "tfno", "unet_classic", "unet_convnext")
+ONE_DIM = ("fno", "tfno", "unet_classic", "physicsnemo_fno")
+TWO_DIMS = ("fno", "tfno", "unet_classic", "unet_convnext", "physicsnemo_afno")
+COMPARED = ("kuramoto_sivashinsky", "decaying_turbulence", "rayleigh_benard", "shallow_water")
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,15 @@ class Problem:
 
     Attributes:
         generator: with settings.
+        variables: of its frames, the state.
         seeds: training, validation and test trajectories.
         batch: samples per step of all models.
         peers: peers that support its number of dims.
         sections: configuration of the equations and the network.
     """
 
-    generator: Generator
+    generator: Generator | ShallowWater
+    variables: Sequence[str]
     seeds: tuple[int, int, int]
     batch: int
     peers: Sequence[str]
@@ -75,9 +82,10 @@ class Problem:
 PROBLEMS = {
     "kuramoto_sivashinsky": Problem(
         KuramotoSivashinsky(length=64.0, cells=128, frames=64),
+        ["u"],
         (32, 4, 8),
         16,
-        ALL[:3],
+        ONE_DIM,
         [
             "boundary={x: circular}",
             "symmetries.shift=[x]",
@@ -88,9 +96,10 @@ PROBLEMS = {
     ),
     "gray_scott": Problem(
         GrayScott(cells=64, spinup=100, frames=40),
+        ["a", "b"],
         (8, 2, 4),
         4,
-        ALL,
+        TWO_DIMS,
         [
             "boundary={x: circular, y: circular}",
             "symmetries.shift=[x, y]",
@@ -98,11 +107,38 @@ PROBLEMS = {
             "model={name: unet, widths: [56, 112, 160], blocks: 1}",
         ],
     ),
-    "rayleigh_benard": Problem(
-        RayleighBenard(levels=64, frames=40),
+    "decaying_turbulence": Problem(
+        DecayingTurbulence(cells=64, viscosity=1e-2, peak=4.0, interval=20, spinup=5, frames=40),
+        ["vorticity"],
         (8, 2, 4),
         4,
-        ALL,
+        TWO_DIMS,
+        [
+            "boundary={x: circular, y: circular}",
+            "symmetries.shift=[x, y]",
+            "model={name: unet, widths: [48, 96, 128, 128], blocks: 1, patch: 2}",
+            "guards=[{name: fixed_mean, values: {vorticity: 0.0}}]",
+        ],
+    ),
+    "shallow_water": Problem(
+        ShallowWater(),
+        ["h", "u", "v"],
+        (8, 2, 4),
+        4,
+        TWO_DIMS,
+        [
+            "boundary={latitude: pole, longitude: circular}",
+            "coordinates=[latitude]",
+            "symmetries.shift=[longitude]",
+            "model={name: unet, widths: [48, 96, 128, 128], blocks: 1, patch: 2}",
+        ],
+    ),
+    "rayleigh_benard": Problem(
+        RayleighBenard(levels=64, frames=40),
+        ["p", "b", "u", "w"],
+        (8, 2, 4),
+        4,
+        TWO_DIMS,
         [
             "boundary={x: circular}",
             "coordinates=[z]",
@@ -118,7 +154,7 @@ PROBLEMS = {
 }
 
 
-def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = tuple(PROBLEMS)) -> dict:
+def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = COMPARED) -> dict:
     """Return the figures.
 
     Args:
@@ -167,34 +203,29 @@ def write_trajectories(problem: Problem, folder: Path) -> np.ndarray:
     """Write a file a seed; return all frames, (seed, time, variable, *grid) float32."""
     out = []
     for seed in range(sum(problem.seeds)):
-        data = problem.generator.generate(seed).frames
+        data = problem.generator.generate(seed).frames[list(problem.variables)]
         write_fields(data, folder / f"seed{seed:03d}.nc")
         out.append(np.stack([data[n].values for n in data.data_vars], 1).astype(np.float32))
     return np.stack(out)
 
 
 def _peer(name: str, folder: Path, test: np.ndarray, fit: float, trial: float) -> dict[str, Any]:
-    def train_peer(rate: float, seconds: float) -> tuple[dict, dict]:
-        output = folder / f"{name}.npz"
-        command = [
-            str(PYTHON),
-            str(HERE / "_emulation_peer.py"),
-            name,
-            str(folder / "problem.npz"),
-            str(rate),
-            str(seconds),
-            str(output),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name} failed:\n{done.stderr[-3000:]}")
-        with np.load(output) as file:
-            return json.loads(done.stdout.splitlines()[-1]), dict(file)
-
-    trials = {rate: train_peer(rate, trial)[0]["validation"] for rate in PEER_RATES}
-    best = min(trials, key=lambda rate: trials[rate])
-    record, forecasts = train_peer(best, fit)
-    return {**scored(forecasts, test), "rate": best, "trials": list(trials.values()), **record}
+    output = folder / f"{name}.npz"
+    command = [
+        str(PEERS / ("physicsnemo" if name.startswith("physicsnemo") else "well") / "bin/python"),
+        str(HERE / "_emulation_peer.py"),
+        name,
+        str(folder / "problem.npz"),
+        ",".join(map(str, PEER_RATES)),
+        str(trial),
+        str(fit),
+        str(output),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed:\n{done.stderr[-3000:]}")
+    with np.load(output) as file:
+        return {**scored(dict(file), test), **json.loads(done.stdout.splitlines()[-1])}
 
 
 def our_scores(
@@ -261,8 +292,7 @@ def _step_ms(emulator: Emulator, frame: np.ndarray) -> float:
 
 
 def _settings(problem: Problem, folder: Path, rate: float, steps: int) -> list[str]:
-    names = {"kuramoto_sivashinsky": "u", "gray_scott": "a, b", "rayleigh_benard": "p, b, u, w"}
-    variables = names[problem.generator.name]
+    variables = ", ".join(problem.variables)
     learning, validation, test = problem.seeds
     return [
         "domain=emulation",
@@ -328,6 +358,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fit", type=float, default=FIT, help="CPU seconds of a long run")
     parser.add_argument("--trial", type=float, default=TRIAL, help="CPU seconds of a rate's run")
-    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
+    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(COMPARED))
     given = parser.parse_args()
     print(json.dumps(run(given.fit, given.trial, given.problems), indent=1))

@@ -113,14 +113,18 @@ def write(folder: Path, viscosity: float, seed: int, count: int) -> None:
         "time": ("time", STEP * BETWEEN * np.arange(FRAMES)),
         "x": ("x", LENGTH * np.arange(CELLS) / CELLS),
     }
-    frames = np.stack(list(_frames(viscosity, seed, count)), 2).astype(np.float32)
+    frames = np.stack(list(frames_of(viscosity, seed, count)), 2).astype(np.float32)
     for number, simulation in enumerate(frames):
         fields = {n: (("time", "x"), v) for n, v in zip(("u", "tracer"), simulation, strict=True)}
         write_fields(xr.Dataset(fields, coords), folder / f"run{number:02d}.nc")
 
 
-def _frames(viscosity: float, seed: int, count: int) -> Iterator[np.ndarray]:
-    """Yield (simulations, (u, tracer), x): RK4 with the linear terms as an integrating factor.
+def frames_of(
+    viscosity: float, seed: int, count: int, *, frames: int = FRAMES, between: int = BETWEEN
+) -> Iterator[np.ndarray]:
+    """Yield (simulations, (u, tracer), x), `between` steps apart.
+
+    RK4, with the linear terms as an integrating factor:
 
     u_t + u u_x + u_xx + viscosity u_xxxx = 0; the tracer moves with u, spreads with MIXING, decays
     with DECAY and has a source, one wave of amplitude 1/2 in the box.
@@ -138,10 +142,11 @@ def _frames(viscosity: float, seed: int, count: int) -> Iterator[np.ndarray]:
         gradient = np.fft.irfft(1j * k * state, CELLS)
         return source - np.fft.rfft(velocity * gradient) * resolved
 
-    for frame in range(SPINUP + FRAMES):
-        if frame >= SPINUP:
+    spinup = SPINUP * BETWEEN // between
+    for frame in range(spinup + frames):
+        if frame >= spinup:
             yield np.fft.irfft(state, CELLS)
-        for _ in range(BETWEEN):
+        for _ in range(between):
             a = carried(state)
             b = carried(half * (state + STEP / 2 * a))
             c = carried(half * state + STEP / 2 * b)

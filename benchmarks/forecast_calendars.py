@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ import pandas as pd
 import xarray as xr
 from _calendar_series import TEST, Made, series
 from _forecasts import folder
+from _progress import Progress
 
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-peers" / "forecasting" / "bin" / "python"
@@ -83,7 +85,7 @@ def forecast(made: Made) -> tuple[float, list[float], str]:
     windows = split_field(field.data, config).windows["test"]
     error = windows.targets() - surrogate.forecast(windows)
     low, high = surrogate.intervals(0.9)
-    factors = surrogate.factors(windows)[..., None]
+    factors = surrogate.factors(windows)
     inside = (error >= factors * low) & (error <= factors * high)
     assert len(windows) == TEST - made.leads + 1
     coverage = inside.mean(axis=(0, 2)).round(4).tolist()
@@ -119,10 +121,10 @@ def end_peers(processes: list[subprocess.Popen]) -> dict[str, dict[str, float]]:
 def run() -> dict:
     """Return the ratios and coverages of all series."""
     figures: dict = {"rmse": {}, "ratios": {}, "coverage_per_lead": {}, "winners": {}, "best": {}}
-    made = series()
+    made, progress = series(), Progress("forecast_calendars")
     started = begin_peers([item.name for item in made])
     for item in made:
-        rmse, coverage, winner = forecast(item)
+        rmse, coverage, winner = progress.part(item.name, partial(forecast, item))[0]
         figures["rmse"][item.name] = rmse
         figures["coverage_per_lead"][item.name] = coverage
         figures["winners"][item.name] = winner

@@ -21,6 +21,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 from _rolling_intervals import rolling_intervals
+from _standardised_error import standardised_error
 
 from scitoolkit import forecasting as baselines
 from scitoolkit.core.errors import DataError
@@ -75,7 +76,7 @@ def select(train: Series):
         name: selection.cross_validate(make, [train], inputs=INPUTS, leads=LEADS)
         for name, make in candidates().items()
     }
-    errors = {name: selection.standardised_error(v) for name, v in found.items()}
+    errors = {name: standardised_error(v) for name, v in found.items()}
     best = min(errors, key=errors.get)
     return best, candidates()[best], found[best], errors
 

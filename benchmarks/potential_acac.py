@@ -47,7 +47,7 @@ def measure(folder: Path) -> dict:
     from _measure import machine
 
     from scitoolkit import api
-    from scitoolkit.potentials.pipeline import load_model
+    from scitoolkit.potentials import load_model
 
     trained, seconds = ours(folder)
     found = api.evaluate(trained, DATA / "test_MD_300K.xyz").metrics

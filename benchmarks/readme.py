@@ -29,6 +29,7 @@ import _products_table
 import _quantities_table
 import _rank_table
 import _readers_table
+import _relations_table
 import _rivals_table
 import _s_step_table
 import _scaling_table
@@ -45,6 +46,7 @@ TABLES = (
     _ablation_table,
     _sizes_table,
     _readers_table,
+    _relations_table,
     _second_order_table,
     _rivals_table,
     _exchange_table,
@@ -176,7 +178,9 @@ ROWS = {
     "forecast_intervals": (
         "90 % intervals written by `predict`",
         "the same series and two more, every lead",
-        "cover {coverage90_min:.3f} to {coverage90_max:.3f}; Lorenz-63 CRPS {lorenz63_crps:.4f}",
+        "cover {coverage90_min:.3f} to {coverage90_max:.3f}, adaptive ones "
+        "{adaptive[coverage90_min]:.3f} to {adaptive[coverage90_max]:.3f}; Lorenz-63 CRPS "
+        "{lorenz63_crps:.4f}",
         "nominal 0.9",
     ),
     "search_quality": (
@@ -197,11 +201,18 @@ ROWS = {
     "search_unseen": (
         "Search: best of {trials} trials on {functions} functions that nothing was chosen on, "
         "{seeds} seeds that also shift the optimum",
-        "Levy, Schwefel, Branin with noise, Rosenbrock, Griewank, Rastrigin, Styblinski, "
-        "Michalewicz, a tree of conditions, logarithmic integers, 20 categories, a mixture",
+        "{names}",
         "median regret at or below that of Optuna's GP on {no_worse_than_gp}, of its TPE on "
         "{no_worse_than_tpe}; {cpu_share:.2f} of the GP's CPU time",
         "Optuna's GP and TPE",
+    ),
+    "search_wider": (
+        "Search by eight workers, of four trainings, and of three objectives; {seeds} seeds",
+        "four functions of `search_unseen`; reservoir, perceptron, boosted trees, kernels; three "
+        "problems of six variables",
+        "at or below the best peer on {no_worse_eight_workers}, on {no_worse_trainings} trainings, "
+        "and by hypervolume on {no_worse_hypervolume}",
+        "Optuna's TPE; for three objectives NSGA-II too",
     ),
     "nas": (
         "Architecture search on a table of {table_size} trained networks",

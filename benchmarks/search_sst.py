@@ -28,6 +28,7 @@ import forecast_sc20 as sc20
 import numpy as np
 import torch
 from _rolling_intervals import rolling_intervals
+from _standardised_error import standardised_error
 
 from scitoolkit import forecasting as baselines
 from scitoolkit.forecasting import metrics, selection
@@ -160,7 +161,7 @@ def held_out_error(networks: list, held: list[Block]) -> float:
     """Return 1 - R² uniform of base + mean correction; that of the base is reported too."""
     truth = np.concatenate([b.truth for b in held])
     forecast = np.concatenate([corrected(block, networks) for block in held])
-    return selection.standardised_error(selection.Validated(truth, forecast))
+    return standardised_error(selection.Validated(truth, forecast))
 
 
 def corrected(block: Block, networks: list) -> np.ndarray:

@@ -14,14 +14,16 @@ divided by commas), SEARCH_UNSEEN_PEERS=stored takes the peers from the stored r
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 import os
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _progress import Progress
 
 SEEDS = int(os.environ.get("SEARCH_UNSEEN_SEEDS", "20"))
 TRIALS = 60
@@ -252,31 +254,44 @@ def by_optuna(sampler: str):
     return search
 
 
-def measured(search, **more) -> dict:
+def regret(search, name: str, seed: int, **more) -> float:
+    observed = Observed(name, seed)
+    search(name, observed, seed, **more)
+    return observed.regret
+
+
+def measured(progress: Progress, who: str, search, **more) -> dict:
     """Return medians and quartiles of the regret by function, and the CPU seconds of all."""
-    median, upper, begun = {}, {}, time.process_time()
-    for name in NAMES:
-        regrets = []
-        for seed in range(SEEDS):
-            observed = Observed(name, seed)
-            search(name, observed, seed, **more)
-            regrets.append(observed.regret)
-        median[name] = float(np.median(regrets))
-        upper[name] = float(np.quantile(regrets, 0.75))
-    return {"median": median, "q75": upper, "cpu_seconds": time.process_time() - begun}
+    regrets: dict[str, list[float]] = {name: [] for name in NAMES}
+    spent = 0.0
+    for seed, name in itertools.product(range(SEEDS), NAMES):
+        value, seconds = progress.part(
+            f"{who} {name} {seed}", functools.partial(regret, search, name, seed, **more)
+        )
+        regrets[name].append(value)
+        spent += seconds
+    return {
+        "median": {name: float(np.median(values)) for name, values in regrets.items()},
+        "q75": {name: float(np.quantile(values, 0.75)) for name, values in regrets.items()},
+        "cpu_seconds": spent,
+    }
 
 
-def peers() -> dict:
+def peers(progress: Progress) -> dict:
     if os.environ.get("SEARCH_UNSEEN_PEERS") == "stored" and STORED.is_file():
         stored = json.loads(STORED.read_text(encoding="utf-8"))
         if stored["seeds"] == SEEDS and set(NAMES) <= set(stored["optuna_gp"]["median"]):
             return {name: stored[name] for name in ("optuna_gp", "optuna_tpe")}
-    return {f"optuna_{sampler}": measured(by_optuna(sampler)) for sampler in ("gp", "tpe")}
+    return {
+        f"optuna_{sampler}": measured(progress, f"optuna_{sampler}", by_optuna(sampler))
+        for sampler in ("gp", "tpe")
+    }
 
 
 def run() -> dict:
-    ours = measured(by_ours)
-    theirs = peers()
+    progress = Progress("search_unseen")
+    ours = measured(progress, "ours", by_ours)
+    theirs = peers(progress)
     ratio = {
         name: ours["median"][name] / max(theirs["optuna_gp"]["median"][name], 1e-300)
         for name in NAMES
@@ -289,10 +304,11 @@ def run() -> dict:
             ours["median"][n] <= theirs["optuna_tpe"]["median"][n] for n in NAMES
         ),
         "functions": len(NAMES),
+        "names": ", ".join(NAMES),
         "cpu_share": ours["cpu_seconds"] / theirs["optuna_gp"]["cpu_seconds"],
         "over_gp": ratio,
         "ours": ours,
-        "ours_eight_workers": measured(by_ours, workers=8),
+        "ours_eight_workers": measured(progress, "ours8", by_ours, workers=8),
         **theirs,
         "seeds": SEEDS,
         "trials": TRIALS,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scitoolkit.api import schema as schema
     from scitoolkit.api import train as train
     from scitoolkit.api import validate as validate
+    from scitoolkit.compression import compress as compress
+    from scitoolkit.compression import decompress as decompress
     from scitoolkit.core.content import dataset_path as dataset_path
     from scitoolkit.io.campaign.open import open_campaign as open_campaign
     from scitoolkit.io.fields import open_fields as open_fields
@@ -34,7 +36,9 @@ __version__ = "0.2.0"
 # The public functions live in modules that import torch; they are loaded when first used, so that
 # `import scitoolkit` and `scitoolkit --help` stay fast.
 _LAZY = {
+    "compress": "scitoolkit.compression",
     "dataset_path": "scitoolkit.core.content",
+    "decompress": "scitoolkit.compression",
     "open_campaign": "scitoolkit.io.campaign.open",
     "open_fields": "scitoolkit.io.fields",
 }
@@ -42,7 +46,9 @@ __all__ = [
     "__version__",
     "bench_training",
     "check",
+    "compress",
     "dataset_path",
+    "decompress",
     "evaluate",
     "export",
     "generate",

@@ -19,6 +19,7 @@ from typing import Any
 from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
@@ -35,7 +36,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
-from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
+from scitoolkit.core.runs import discard_failed_start, open_run, resumed, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable, TracedFunction
 
 log: Logger = get_logger(__name__)
@@ -193,8 +194,9 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
         directory = RunDirectory(Path(path))
+        written = resumed(config, directory, state) if resume else contextlib.nullcontext()
         try:
-            with _log_of(directory), memory_errors():
+            with _log_of(directory), memory_errors(), written:
                 log.info("run directory %s", directory.path)
                 if current_rank() == 0 and job.reports_while_running:
                     directory.live.touch()
@@ -413,24 +415,26 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
     return export_chosen(functions, output, config, forms)
 
 
-def publish_to(directory: Path | str, index: Path | str, reference: str, *, licence: str) -> Path:
+def publish_to(
+    directory: Path | str, index: Path | str, reference: str, *, licence: str
+) -> Path | str:
     """Add an evaluated run or a surrogate to an index folder, with its card.
 
     Args:
         directory: the run directory or the surrogate.
-        index: folder of the index; see `scitoolkit.core.model_index`.
+        index: folder of the index, or `hf://OWNER`; see `scitoolkit.core.model_index`.
         reference: `NAME@VERSION`.
         licence: SPDX identifier of the licence of the weights.
 
     Returns:
-        The folder of the version.
+        The folder of the version; of a hub, its address.
 
     Raises:
         ConfigError: not `NAME@VERSION`, or a version that exists.
         DataError: the run was not evaluated.
     """
     from scitoolkit.core.model_card import card_of
-    from scitoolkit.core.publish import publish as publish_run
+    from scitoolkit.core.publish import copy_model, portable_config
 
     name, _, version = reference.partition("@")
     if not is_reference(reference) or not version:
@@ -440,12 +444,12 @@ def publish_to(directory: Path | str, index: Path | str, reference: str, *, lice
     with tempfile.TemporaryDirectory() as scratch:
         folder = path
         if (path / "model").is_dir():
-            folder = publish_run(path, Path(scratch) / name, config, job.artifacts(path))
-            facts = path / "model" / "facts.json"
-            if facts.is_file():
-                shutil.copyfile(facts, folder / facts.name)
+            folder = Path(scratch) / name
+            copy_model(path, folder, config, job.artifacts(path))
         staged = Path(scratch) / "staged"
         shutil.copytree(folder, staged)
+        published = read_document(folder / "config.yaml").validate(job.config_class)
+        write_atomic(staged / "config.yaml", portable_config(published))
         card = staged / "README.md"
         if not card.is_file():
             card.write_text(card_of(path, folder, reference, licence, config.domain), "utf-8")
@@ -471,7 +475,7 @@ def publish(directory: Path | str, destination: Path | str) -> Path:
     if len(folder.parts) == 1:
         folder = content_root("surrogates") / folder
     config = read_document(path / "config.yaml").validate(job.config_class)
-    return publish_run(path, folder, config, job.artifacts(path))
+    return publish_run(path, Path(folder), config, job.artifacts(path))
 
 
 @dataclass(frozen=True)
@@ -517,7 +521,7 @@ def load_surrogate(name: Path | str) -> Surrogate:
 
     Args:
         name: name of a shipped surrogate, a run directory, or `NAME@VERSION` of the index in the
-            environment variable `SCITOOLKIT_INDEX`, a folder or an https address.
+            environment variable `SCITOOLKIT_INDEX`, a folder, an https address or `hf://OWNER`.
 
     Example:
         >>> load_surrogate("sst_forecast").path.name

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["hidden_skips"]
+pytest_plugins = ["hidden_skips", "file_order"]
 
 # Before torch is imported: workers that share the cores spin while they wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -79,7 +79,7 @@ def imports(*names: str, module: str = "") -> Probe:
 def exports(job: type[Job]) -> str:
     """Return what exports the domain's models: a method of the job, or its stages."""
     if issubclass(job, SurrogateJob) and "traced" not in vars(job):
-        return "`traced()`" if isinstance(job.stages, Traceable) else ""
+        return "`traced()`" if isinstance(job.stages, Traceable) else method("export")(job)
     return method("traced", "export")(job)
 
 
@@ -145,7 +145,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("weights in few bits", ("potentials",)): (
         "Forces are derivatives: rounded weights move energies of dynamics, which nobody measured."
     ),
-    ("weights in few bits", ("graphs", "mesh_transport")): (
+    ("weights in few bits", ("mesh_transport",)): (
         "A model folder is some 100 kB; the graph is what takes memory."
     ),
     ("samples of a generator", ("superresolution",)): (
@@ -163,9 +163,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("several networks", ("potentials",)): (
         "A committee is trained where it selects configurations: `data.teaching`."
     ),
-    ("several networks", ("graphs", "mesh_transport")): (
-        "Not built; train several runs by `--multirun`."
-    ),
+    ("several networks", ("mesh_transport",)): ("Not built; train several runs by `--multirun`."),
     ("intervals", ("superresolution", "mesh_transport", "graph_sets")): "Not built.",
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from scitoolkit.core.remote import PROTOCOLS
 from scitoolkit.io import roles, variable_roles
 from scitoolkit.io.campaign.layouts import AUXILIARY, NEVER_LEARNED, Plain
 from scitoolkit.io.campaign.more_layouts import LAYOUTS, Blocks
@@ -21,9 +22,20 @@ Written by `python docs/reference/make.py` from the tables that decide.
 
 {formats}
 
-Recognised by content, not by suffix. Formats of other xarray engines (GRIB by `cfgrib`, ...)
-are read if the engine is installed. Not read: CDF-5 (`nccopy -k nc4 IN OUT`), HDF5 external
-links to data in other files, remote paths.
+Recognised by content, not by suffix. A package that a format needs is named if it is missing:
+{packages}. Not read: CDF-5 (`nccopy -k nc4 IN OUT`), HDF5 external links.
+
+## URLs
+
+{protocols}: a file, a Zarr store, a folder (with `/` at the end) or a pattern, wherever a path is
+named. A Zarr store is read where it is: its listing becomes a local file of references, and only
+the chunks of the rows that are needed are fetched. Any other file is copied once to
+`~/.cache/scitoolkit/remote`, and again if its size, date or ETag changes. Endpoints and anonymous
+access are settings of fsspec and of the protocol's package (`AWS_ENDPOINT_URL`,
+`FSSPEC_S3_ANON=true`). Refused: servers that do not list the files of a store, since missing chunks
+could not be told, and servers that ignore ranges of bytes where ranges are needed.
+
+*When not.* Many small chunks, or files larger than the local disk: copy what many epochs read.
 
 ## Layouts
 
@@ -109,7 +121,13 @@ def reading_page() -> str:
         a for a, r in variable_roles.REFERENCES.items() if a in AUXILIARY or r in NEVER_LEARNED
     ]
     names = {role: tuple(known) for known, role in roles.ROLE_NAMES}
+    kinds = [formats.get(name) for name in formats]
+    packages = [f"`{k.requires[0]}` (extra `{k.extra}`)" for k in kinds if k.requires]
     return PAGE.format(
+        packages=", ".join(
+            [*packages, "`cfgrib` (extra `grib`)", "`icechunk`, `s3fs` (extra `s3`)"]
+        ),
+        protocols=_codes(f"{name}://" for name in PROTOCOLS if name != "memory"),
         formats=_rows(f"`{name}`: {_summary(formats.get(name))}" for name in formats),
         layouts="\n".join(
             f"| {layout.name} | {_summary(layout)} |"

@@ -96,6 +96,12 @@ def compress(
         str | None,
         typer.Option(help="Shape of a raw file (.f32, .f64), slowest dim first: 64x128x128."),
     ] = None,
+    progressive: Annotated[
+        bool,
+        typer.Option(
+            "--progressive", help="Streams of which the first bytes give a coarse picture."
+        ),
+    ] = False,
     container: Annotated[
         Container,
         typer.Option(
@@ -124,7 +130,7 @@ def compress(
     selected = dict(_variable(text) for text in variable or [])
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {
-        "codec": codec,
+        "codec": _progressive(codec) if progressive else codec,
         "enhancer": "auto" if networks else enhancer,
         "guarantee": guarantee,
         "objective": objective,
@@ -193,19 +199,39 @@ def _print_plan(paths: list[Path], plan: Any, *, as_json: bool) -> None:
             print("  " + "  ".join(cells).rstrip())
 
 
-def decompress(paths: Sources, as_json: options.Json = False) -> None:
+def decompress(
+    paths: Sources,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            help="Decode this share of the bytes of files written with --progressive, e.g. 0.1: a "
+            "coarse picture whose error is printed."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """Decompress files written by `compress`."""
-    from scitoolkit.compression.files import decompress_file
+    from scitoolkit.compression.files import decompress_file, preview_file
     from scitoolkit.compression.many import pairs_to_write
 
     pairs, folder = pairs_to_write(paths, compressing=False)
     if folder is not None:
         options.make_folder(folder)
-    done = []
+    done: list[dict[str, Any]] = []
     for source, target in pairs:
-        done.append({"file": str(target), "variables": decompress_file(source, target)})
+        if share is not None:
+            pictures = preview_file(source, target, share)
+            done.append({"file": str(target), "variables": pictures})
+            for one in [] if as_json else pictures:
+                print(
+                    f"{target}: {one['name']} from {one['bytes']} bytes, "
+                    f"max error {one['max_error']:.4g}, RMSE {one['rmse']:.4g}"
+                )
+            continue
+        names = decompress_file(source, target)
+        done.append({"file": str(target), "variables": names})
         if not as_json:
-            print(f"{target}: {', '.join(done[-1]['variables'])}")
+            print(f"{target}: {', '.join(names)}")
     if as_json:
         options.print_json(done[0] if folder is None else {"files": done})
 
@@ -290,6 +316,15 @@ def _only_bound(bounds: dict[str, float | None]) -> Any:
             fix="--rel 1e-3",
         )
     return Bound.choose(**bounds)
+
+
+def _progressive(codec: str) -> dict[str, Any]:
+    """Return the setting of the codec that states the errors of a stream's first bytes."""
+    from scitoolkit.core.errors import ConfigError
+
+    if codec not in ("auto", "interpolation"):
+        raise ConfigError(f"--progressive with --codec {codec}", allowed="auto or interpolation")
+    return {"name": "interpolation", "progressive": True}
 
 
 def _option(mode: str) -> str:

@@ -142,10 +142,23 @@ def show(
 
 
 def cp(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`.")],
-    destination: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`, or a file.")
+    ],
+    destination: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to create; NAME.zarr for a file.")
+    ],
 ) -> None:
-    """Copy a dataset, surrogate or workflow to a new folder."""
+    """Copy a dataset, surrogate or workflow to a new folder, or a file to sharded Zarr.
+
+    A file with chunks of many samples is slow to read in the random order of training: the store
+    has a chunk for each sample, in shards, and is compared with the file before it has its name.
+    """
+    if destination.suffix == ".zarr":
+        from scitoolkit.io.rechunk import copy_to_shards
+
+        print(copy_to_shards(name, destination))
+        return
     folder = _find(name)
     from scitoolkit.core.files import disk_error, making_folder
 

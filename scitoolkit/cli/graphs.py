@@ -116,6 +116,10 @@ def partition(
     memory_mib: Annotated[
         int, typer.Option("--memory-mib", min=32, help="Memory limit in MiB.")
     ] = 1024,
+    node_weight: Annotated[
+        int,
+        typer.Option("--node-weight", min=1, help="Ends of edges that a node counts for."),
+    ] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Partition a graph on disk in bounded memory; an interrupted call can be repeated."""
@@ -131,6 +135,7 @@ def partition(
         owner=owner,
         memory=memory_mib << 20,
         target=target.value,
+        node_weight=node_weight,
     ).header
     if as_json:
         options.print_json({**header, "path": str(out)})

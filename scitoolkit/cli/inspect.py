@@ -181,7 +181,11 @@ def _training(v: dict[str, Any]) -> list[str]:
     ]
     if reads["rechunk"]:
         chunks = "x".join(map(str, reads["rechunk"]))
-        lines.append(f"with chunks of {chunks} any loader reads them {_times(reads['rechunk'][0])}")
+        once = _times(reads["rechunk"][0])
+        lines.append(
+            f"with chunks of {chunks} any loader reads them {once}; scitoolkit cp FILE NAME.zarr "
+            "writes chunks of one sample"
+        )
     return lines
 
 

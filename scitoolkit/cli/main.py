@@ -103,7 +103,7 @@ for module in (
     inspect,
     report,
 ):
-    app.command(module.NAME)(module.command)
+    app.command(module.NAME, cls=getattr(module, "KIND", None))(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)
 app.command("verify")(compress.verify)

@@ -22,7 +22,8 @@ def command(
         ),
     ],
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="INDEX", help="Folder of an index of models.")
+        str | None,
+        typer.Option("--to", metavar="INDEX", help="Index of models: a folder, or hf://OWNER."),
     ] = None,
     licence: Annotated[
         str, typer.Option("--licence", help="With --to: licence of the weights (SPDX).")
@@ -34,7 +35,7 @@ def command(
 
     setup_logging()
     if to is None:
-        path = api.publish(directory, destination)
+        path: Path | str = api.publish(directory, destination)
     else:
         path = api.publish_to(directory, to, str(destination), licence=licence)
     if as_json:

@@ -1,4 +1,4 @@
-"""`scitoolkit search`: search a configuration space, or continue a search."""
+"""`scitoolkit search`: search a configuration space, continue a search, or show one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from scitoolkit.cli import _options as options
 from scitoolkit.cli.jobs import job_command
 from scitoolkit.cli.run import print_outcome
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
+from scitoolkit.core.log import setup_logging
 
 NAME = "search"
 
@@ -49,3 +52,44 @@ command = job_command(
     print_search,
     settings=settings,
 )
+
+DASHBOARD = "dashboard"
+pages = typer.Typer()
+
+
+@pages.command(DASHBOARD)
+def dashboard(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a search.")],
+    host: Annotated[
+        str, typer.Option("--host", help="Address to bind; 0.0.0.0 for all interfaces.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, help="Port.")] = 8080,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", help="Write a journal for optuna-dashboard instead, and end."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show a search, which may be running, in optuna-dashboard."""
+    from scitoolkit.search.dashboard import exported, serve_dashboard
+
+    if export is not None:
+        path = exported(run, export)
+        options.print_json({"journal": str(path)}) if as_json else print(path)
+        return
+    setup_logging()
+    serve_dashboard(run, host, port)
+
+
+class SearchCommand(TyperCommand):
+    """`search CONFIG`, and `search dashboard RUN` (a folder of that name is `./dashboard`)."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **more: Any) -> Any:
+        """Return the context of the command that the arguments name."""
+        if args[:1] != [DASHBOARD]:
+            return super().make_context(info_name, args, parent, **more)
+        page = typer.main.get_command(pages)
+        return page.make_context(f"{info_name} {DASHBOARD}", args[1:], parent, **more)
+
+
+KIND = SearchCommand

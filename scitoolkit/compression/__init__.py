@@ -12,6 +12,8 @@ from scitoolkit.compression.compress import decompress as decompress
 from scitoolkit.compression.compress import inspect_stream as inspect_stream
 from scitoolkit.compression.enhancers import Enhancer as Enhancer
 from scitoolkit.compression.missing import MissingValues as MissingValues
+from scitoolkit.compression.progressive import Preview as Preview
+from scitoolkit.compression.progressive import preview as preview
 from scitoolkit.compression.regions import decompress_region as decompress_region
 from scitoolkit.compression.slabs import compress_slabs as compress_slabs
 from scitoolkit.compression.slabs import iterate_slabs as iterate_slabs
@@ -26,6 +28,7 @@ __all__ = [
     "ErrorBoundedCodec",
     "MissingValues",
     "Options",
+    "Preview",
     "compress",
     "compress_quantities",
     "compress_slabs",
@@ -34,6 +37,7 @@ __all__ = [
     "inspect_stream",
     "iterate_slabs",
     "max_error",
+    "preview",
     "psnr",
 ]
 __getattr__ = lazy_names(__name__, {"compress_quantities": "quantities"})  # its sympy takes .3 s

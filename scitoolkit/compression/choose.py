@@ -18,6 +18,7 @@ from pydantic import Field
 
 from scitoolkit.compression import field
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
+from scitoolkit.compression.codecs.interpolation import Interpolation
 from scitoolkit.compression.enhancers import Enhancer, enhancers
 from scitoolkit.compression.field import Encoded, codec_of
 from scitoolkit.core.config import Config
@@ -67,6 +68,11 @@ class Options(Config):
     guarantee: Literal["strict", "relaxed"] = "strict"
     train_seconds: float = Field(default=0.0, ge=0)
     objective: Literal["size", "quality", "speed"] = "size"
+
+    @property
+    def progressive(self) -> bool:
+        """Whether a coarse picture can be decoded from the first bytes of a stream."""
+        return isinstance(self.codec, Interpolation) and self.codec.progressive
 
     def tried_codecs(self) -> list[ErrorBoundedCodec]:
         """Return the codecs to try on a field, with their settings."""

@@ -7,10 +7,12 @@ within its bound is stored losslessly.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from logging import Logger
 from typing import Any, Literal
@@ -23,6 +25,7 @@ from scitoolkit.compression.arrays import as_numpy, split_mask, working_dtype
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec
+from scitoolkit.compression.codecs.interpolation import PART
 from scitoolkit.compression.container import VALUES_CRC, pack, read_header, unpack
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
@@ -31,6 +34,7 @@ from scitoolkit.compression.mask import bits_of, encode_mask, restore_mask, spec
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.patches import apply_patch, apply_repairs, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
+from scitoolkit.compression.stages import measured_stages
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
@@ -206,11 +210,18 @@ def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> n
         array([0, 1, 2, 3, 4])
     """
     header, sections = unpack(stream)
-    try:
+    with contradictions_named():
         shape, dtype = _checked_size(header, max_bytes)
         if "slabs" in header:
             return _join(header, sections, shape, dtype, max_bytes)
         return _decode(header, sections, shape, dtype)
+
+
+@contextlib.contextmanager
+def contradictions_named() -> Iterator[None]:
+    """Raise DataError for errors that follow from a header which contradicts its sections."""
+    try:
+        yield
     except ScitoolkitError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -295,6 +306,28 @@ def _decode_values(
     return out.astype(dtype, copy=False), crc
 
 
+def decode_part(
+    header: dict[str, Any], sections: Mapping[str, Any], data: memoryview
+) -> np.ndarray:
+    """Return the array of the first bytes of its coded field, without corrections and patches.
+
+    Args:
+        header: of a progressive stream.
+        sections: those in front of the coded field are used.
+        data: the first bytes of the coded field.
+
+    Raises:
+        DataError: the bytes are too few, or damaged.
+    """
+    shape, dtype = _checked_size(header, None)
+    coarse = {key: value for key, value in header.items() if key != "enhancer"}
+    coarse["base"] = {**header["base"], PART: True}
+    before = itertools.takewhile(lambda name: name != "base", sections)
+    parts = {name: memoryview(sections[name]) for name in before} | {"base": data}
+    values, _ = _decode_values(coarse, parts, shape, dtype, with_crc=False)
+    return _masked(values, header, parts)
+
+
 def _masked(
     values: np.ndarray, header: dict[str, Any], sections: dict[str, memoryview]
 ) -> np.ndarray:
@@ -343,10 +376,26 @@ def _bounded(
             raise ScitoolkitError("out of memory", fix="compress in slabs") from None
         if best is None:
             return None
-    header, sections = {**header, **best.header}, {**best.sections, **sections}
+    header |= best.header
     if exponent:
         header["exponent"] = exponent
-    elif log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
+    if options.progressive and header["base"]["name"] != "constant":
+        # Coarse pictures require all sections in front of the coded field.
+        sections = {**sections, **best.sections}
+        header["stages"] = measured_stages(
+            prepared.native,
+            prepared.special,
+            sections["base"],
+            lambda data: decode_part(header, sections, data),
+        )
+    else:
+        sections = {**best.sections, **sections}
+    if (
+        not exponent
+        and log_field is None
+        and best.error is not None
+        and _as_decoded(prepared, best.decoded)
+    ):
         # The codec measured its error on these values: decoding again would find the same.
         largest = min(rounded_up(best.error), error_bound)
         crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}

@@ -112,6 +112,30 @@ def unpack(
     return header, sections
 
 
+def unpack_part(
+    stream: bytes | memoryview,
+) -> tuple[dict[str, Any], dict[str, memoryview], dict[str, tuple[int, int]]]:
+    """Return header, available bytes and (begin, end) of each section of a truncated stream.
+
+    Sections that are whole are verified.
+
+    Raises:
+        DataError: not a stream, damaged, or truncated before its first section.
+    """
+    view = _bytes_of(stream)
+    if len(view) < 10 or bytes(view[:4]) != MAGIC or view[4] not in VERSIONS:
+        return (*unpack(view), {})
+    header, table, end = _head(view)
+    sections, places = {}, {}
+    for name, length, crc in table:
+        data = view[end : end + length]
+        if len(data) == length and zlib.crc32(data) != crc:
+            raise _damaged(f"checksum of section {name!r} does not match")
+        sections[name], places[name] = data, (end, end + length)
+        end += length
+    return header, sections, places
+
+
 def read_header(stream: bytes | memoryview) -> dict[str, Any]:
     """Return the verified header of a stream, which may be truncated after it."""
     view = _bytes_of(stream)

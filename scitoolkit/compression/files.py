@@ -14,7 +14,7 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ import numpy as np
 
 from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
-from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.chunk_enhancer import with_enhancer
+from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
     Hdf5Copy,
@@ -35,7 +36,9 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.native.library import enhancer_in
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
+from scitoolkit.compression.progressive import Preview, preview
 from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.compression.stored import Stored, record
@@ -133,10 +136,12 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                 known = plan.missing | MissingValues.of_dataset(item)
                 if in_chunks:
                     why = chunked.refusal(item, bound, known)
-                    found = None if why else chunked.survey(item, bound, known, item.name)
-                    why = why or (found.refusal if found else "")
-                    if found is not None and not why:
-                        made = filtered.write(item, parent, name, copy.type_of(item), found)
+                    survey = None if why else chunked.survey(item, bound, known, item.name)
+                    why = why or (survey.refusal if survey else "")
+                    if survey is not None and not why:
+                        options = plan.options_of(item.name.lstrip("/"))
+                        survey = with_enhancer(item, survey, options, item.name)
+                        made = filtered.write(item, parent, name, copy.type_of(item), survey)
                         records.append(record(item.name.lstrip("/"), filtered.about(made)))
                         return Replacement(made, made, item, STALE)
                     log.warning(_AS_STREAM, item.name, why)
@@ -170,32 +175,60 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
     refuse_onto_itself(source, target)
     if is_store(source):
         return decompress_store(source, target)
+    return [one["name"] for one in _restore_file(source, target, 1.0)]
+
+
+def preview_file(source: Path | str, target: Path | str, share: float) -> list[dict[str, Any]]:
+    """Decompress a share of the bytes of each stream of a file, and return its stated errors.
+
+    Args:
+        source: file that `compress_file` wrote with the codec `Interpolation(progressive=True)`.
+        target: as for `decompress_file`.
+        share: of the bytes of each stream to decode at most, 0 to 1.
+
+    Returns:
+        Of each variable `name`, `bytes` decoded, `max_error` and `rmse`, see `Preview`.
+
+    Raises:
+        DataError: a variable is not a progressive stream, or its bytes are too few for a picture.
+        ConfigError: see `decompress_file`.
+    """
+    source, target = Path(source), Path(target)
+    refuse_onto_itself(source, target)
+    if is_store(source):
+        raise DataError("a Zarr store has no coarse pictures", where=str(source), allowed="a file")
+    return _restore_file(source, target, share)
+
+
+def _restore_file(source: Path, target: Path, share: float) -> list[dict[str, Any]]:
+    """Decompress a file of streams or filtered datasets and return a record of each variable."""
     refuse_folder(source)
     if is_stream(source):
-        values = decompress(source.read_bytes())
+        stream = np.memmap(source, np.uint8, "r").data if share < 1 else source.read_bytes()
+        picture = preview(stream, share)
         save = partial(write_raw, target=target) if is_raw(target) else save_array
-        _atomic(target, lambda path: save(path, values=values))
-        return [source.name]
+        _atomic(target, lambda path: save(path, values=picture.values))
+        return [_picture_record(source.name, picture)]
     with damage_named(source), opened(source) as file:
-        restored = _Restored(file)
+        restored = _Restored(file, share)
 
         def write(path: Path) -> None:
             copy_hdf5(file, path, restored.replace)
-            if not restored.names:
+            if not restored.records:
                 raise DataError("no variable compressed by scitoolkit", where=str(source))
             if restored.scales:
                 _attach_scales(path, restored.scales)
 
         _atomic(target, write)
-    return restored.names
+    return restored.records
 
 
 class _Restored:
     """Replaces streams by their decompressed variables while a file is copied."""
 
-    def __init__(self, file: h5py.File) -> None:
-        self.file = file
-        self.names: list[str] = []
+    def __init__(self, file: h5py.File, share: float) -> None:
+        self.file, self.share = file, share
+        self.records: list[dict[str, Any]] = []
         self.scales: dict[str, list[str]] = {}
         self._headers = _header_keys(file)
 
@@ -207,18 +240,30 @@ class _Restored:
             return LEFT_OUT
         mark = mark_of(item)
         if mark == FILTERED:
-            self.names.append(item.name.lstrip("/"))
+            if self.share < 1:
+                raise DataError(
+                    f"{item.name} is coded in chunks, which have no coarse picture",
+                    fix="scitoolkit compress --progressive",
+                )
+            self.records.append({"name": item.name.lstrip("/")})
             made = filtered.restore(item, parent, name, copy.type_of(item))
             return Replacement(made, made, item, frozenset({FILTERED}))
         if mark != STREAM:
             return None
-        self.names.append(_variable_name(item))
+        variable = _variable_name(item)
         stream = item[...].tobytes()
+        if self.share < 1:
+            picture = preview(stream, self.share)
+            self.records.append(_picture_record(variable, picture))
+            slabs: Iterable[np.ndarray] = (picture.values,)
+        else:
+            self.records.append({"name": variable})
+            slabs = iterate_slabs(stream)
         if HEADER not in item.attrs:
             return self._first_layout(item, stream, parent, name)
         header = self.file[item.attrs[HEADER]]
         made = create_like(header, parent, name, copy.type_of(header))
-        _fill(made, stream)
+        _fill(made, slabs)
         copy.refer(header, made)
         return Replacement(made, made, header)
 
@@ -230,14 +275,19 @@ class _Restored:
         shape = tuple(about["shape"])
         chunks = True if shape and math.prod(shape) else None
         made = parent.create_dataset(name, shape, np.dtype(about["dtype"]), chunks=chunks)
-        _fill(made, stream)
+        _fill(made, iterate_slabs(stream))
         self.scales[made.name] = [str(n) for n in item.attrs[_DIMS]]
         return Replacement(made, made, item, frozenset({STREAM, _DIMS}))
 
 
-def _fill(made: h5py.Dataset, stream: bytes) -> None:
+def _picture_record(name: str, picture: Preview) -> dict[str, Any]:
+    errors = {"max_error": picture.max_error, "rmse": picture.rmse}
+    return {"name": name, "bytes": picture.num_bytes, **errors}
+
+
+def _fill(made: h5py.Dataset, slabs: Iterable[np.ndarray]) -> None:
     start = 0
-    for slab in iterate_slabs(stream):
+    for slab in slabs:
         if not slab.ndim:
             made[()] = slab
         elif slab.size:
@@ -332,8 +382,10 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
                 yield Stored.of_stream(_variable_name(file[name]), file[name][...].tobytes())
             else:
                 filtered.load_filter()
-                decode = partial(file[name].__getitem__, ...)
-                yield Stored(name, filtered.about(file[name]), decode)
+                item = file[name]
+                decode, words = partial(item.__getitem__, ...), filtered.parameters_of(item)
+                about = filtered.about(item)
+                yield Stored(name, about, decode, enhancer=enhancer_in(words))
 
 
 def refuse_onto_itself(source: Path, target: Path) -> None:

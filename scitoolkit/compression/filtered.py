@@ -79,15 +79,15 @@ def write(
     """
     load_filter()
     properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_chunk(chunked.chunk_shape(item.shape))
+    properties.set_chunk(chunked.best_chunk_shape(item, found))
     if found.fill is not None or item.fillvalue:
         fill = item.fillvalue if found.fill is None else found.fill
         properties.set_fill_value(np.array(fill, item.dtype))
-    words = plugin.filter_options(found.absolute)["compression_opts"]
+    words = plugin.filter_options(found.absolute, found.extras, item.dtype)["compression_opts"]
     properties.set_filter(plugin.FILTER_ID, 0, words)
     space = h5s.create_simple(item.shape, item.id.get_space().get_simple_extent_dims(maxdims=True))
     made = h5py.Dataset(h5d.create(parent.id, name.encode(), datatype, space, properties))
-    parameters = np.array(made.id.get_create_plist().get_filter(0)[2], np.uint32)
+    parameters = np.array(parameters_of(made), np.uint32)
 
     def coded(chunk: tuple[tuple[int, ...], np.ndarray]) -> tuple[tuple[int, ...], bytes]:
         return chunk[0], encode_chunk(chunk[1], parameters)
@@ -111,6 +111,13 @@ def _chunks_of(
             whole = np.full(made.chunks, made.fillvalue, made.dtype)
             whole[tuple(slice(n) for n in inside.shape)] = inside
             yield (corner[0] + start, *corner[1:]), whole
+
+
+def parameters_of(item: h5py.Dataset) -> tuple[int, ...]:
+    """Return the parameters of a filtered dataset."""
+    properties = item.id.get_create_plist()
+    filters = (properties.get_filter(i) for i in range(properties.get_nfilters()))
+    return next(tuple(words) for code, _, words, _ in filters if code == plugin.FILTER_ID)
 
 
 def about(item: h5py.Dataset) -> dict[str, Any]:

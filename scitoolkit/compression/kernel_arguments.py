@@ -31,8 +31,3 @@ def pointer(array: np.ndarray) -> ctypes.c_void_p:
     address = ctypes.c_void_p(array.ctypes.data)
     address.array = array  # type: ignore[attr-defined]
     return address
-
-
-def real(dtype: np.dtype) -> str:
-    """Return the C type name of float32 or float64."""
-    return {"f4": "float", "f8": "double"}[dtype.str[1:]]

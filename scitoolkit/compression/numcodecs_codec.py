@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,9 @@ class InterpolationCodec(Codec):
     Args:
         bound: largest |x - x'|, in the unit of the data.
         fill: a value that is restored bit for bit, as NaN and Inf always are.
+        relative: the bound is a fraction of every value.
+        fills: further values that are restored bit for bit.
+        enhancer: name and hexadecimal bytes of the enhancer of all chunks.
 
     Example:
         >>> codec = InterpolationCodec(1e-2)
@@ -32,8 +36,22 @@ class InterpolationCodec(Codec):
 
     codec_id: ClassVar[str] = "scitoolkit.interpolation"
 
-    def __init__(self, bound: float, fill: float | None = None) -> None:
+    def __init__(
+        self,
+        bound: float,
+        fill: float | None = None,
+        relative: bool = False,
+        fills: Sequence[float] = (),
+        enhancer: Sequence[str] | None = None,
+    ) -> None:
         self.bound, self.fill = float(bound), fill
+        settings = {"relative": relative, "fills": fills, "enhancer": enhancer}
+        self._extras = library.ChunkExtras.of(settings)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, and the codec's name."""
+        config = {"id": self.codec_id, "bound": self.bound, "fill": self.fill}
+        return config | self._extras.settings()
 
     def encode(self, buf: Any) -> bytes:
         """Return dtype, number of dims and extents, followed by the framed chunk."""
@@ -43,7 +61,9 @@ class InterpolationCodec(Codec):
         little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
         kind, shape = _TYPES.index(little.dtype.str), values.shape or (1,)
         head = struct.pack(f"<BB{len(shape)}I", kind, len(shape), *shape)
-        parameters = library.chunk_parameters(shape, little.dtype, self.bound, self.fill)
+        parameters = library.chunk_parameters(
+            shape, little.dtype, self.bound, self.fill, self._extras
+        )
         return head + library.encode_chunk(little, parameters)
 
     def decode(self, buf: Any, out: Any = None) -> Any:
@@ -54,7 +74,7 @@ class InterpolationCodec(Codec):
         shape = struct.unpack_from(f"<{data[1]}I", data, 2)
         dtype = np.dtype(_TYPES[data[0]])
         _check_size(data, shape, dtype)
-        parameters = library.chunk_parameters(shape, dtype, self.bound, self.fill)
+        parameters = library.chunk_parameters(shape, dtype, self.bound, self.fill, self._extras)
         values = library.decode_chunk(data[2 + 4 * data[1] :], shape, dtype, parameters)
         if out is None:
             return values

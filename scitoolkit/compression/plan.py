@@ -10,6 +10,7 @@ from typing import Literal
 from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
+from scitoolkit.compression.enhancers.network import Network
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.series import Series
 from scitoolkit.core.errors import ConfigError, DataError
@@ -80,9 +81,13 @@ class FilePlan:
         return self.options.model_copy(update={"enhancer": found or "none"})
 
     def _unsuited(self) -> tuple[str, str]:
-        if self.networks is not None:
+        by_name = self.container == "filter"
+        if self.networks is not None and not by_name:
             return f"networks={self.networks.name}", "none"
-        return chunked.unsuited(self.options)
+        options = self.options
+        if self.networks is not None:
+            options = options.model_copy(update={"enhancer": Network()})
+        return chunked.unsuited(options, by_name=by_name)
 
 
 @dataclass(frozen=True)

@@ -142,9 +142,11 @@ def _estimate(
     filtered = in_chunks and not (chunked.refusal(item, bound, missing) or survey.refusal)
     before = after = 0
     codec = "interpolation (filter)"
-    for values in _sample(whole):
+    for values in chunked.sample(whole):
         if filtered:
-            words = chunk_parameters(values.shape, values.dtype, survey.absolute, survey.fill)
+            words = chunk_parameters(
+                values.shape, values.dtype, survey.absolute, survey.fill, survey.extras
+            )
             coded = encode_chunk(values, words)
         else:
             options = plan.options_of(name)
@@ -153,15 +155,3 @@ def _estimate(
             codec = f"{inspect_stream(coded)['base']['name']} (stream)"
         before, after = before + values.nbytes, after + len(coded)
     return codec, after / max(before, 1)
-
-
-def _sample(item: Any) -> Iterator[np.ndarray]:
-    """Yield the first, middle and last chunk of an array."""
-    extents = chunked.chunk_shape(tuple(item.shape))
-    corners = []
-    for part in (0.0, 0.5, 1.0):
-        corner = tuple(round((n - c) * part) for n, c in zip(item.shape, extents, strict=True))
-        if corner not in corners:
-            corners.append(corner)
-            window = tuple(slice(i, i + c) for i, c in zip(corner, extents, strict=True))
-            yield np.ascontiguousarray(item[window])

@@ -103,7 +103,11 @@ class Series:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for one in found:
-                weights = None if one.stream is None else network_of(one.stream)
+                name, data = one.enhancer or ("", None)
+                if one.stream is not None:
+                    weights = network_of(one.stream)
+                else:
+                    weights = data if name == Network().name else None
                 if weights is not None:
                     write_atomic(self._path(one.name), weights)
                     stored.append(one.name)

@@ -21,12 +21,14 @@ class Stored:
         about: the entries of a stream's header, `bytes` and `ratio`.
         decode: returns the values.
         stream: its stream; None for variables coded in chunks.
+        enhancer: name and bytes of the enhancer of its chunks; None if it has none.
     """
 
     name: str
     about: Mapping[str, Any]
     decode: Callable[[], np.ndarray]
     stream: bytes | None = None
+    enhancer: tuple[str, bytes] | None = None
 
     @classmethod
     def of_stream(cls, name: str, stream: bytes) -> Stored:

@@ -7,7 +7,7 @@ fill value, which is stored bit for bit at negligible cost.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,27 +25,35 @@ class InterpolationSerializer(ArrayBytesCodec):
     """Interpolation codec with an absolute bound for float32 and float64.
 
     Args:
-        bound: largest |x - x'|, in the unit of the data.
+        bound: largest |x - x'|, in the unit of the data unless the extras say otherwise.
         fill: a value that is restored bit for bit; by default the fill value of the array.
+        extras: relative bound, further fill values, enhancer.
     """
 
     bound: float
     fill: float | None = None
+    extras: library.ChunkExtras = field(default_factory=library.ChunkExtras)
     is_fixed_size = False
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:
         """Return the codec from an array's metadata."""
         given = data["configuration"]
-        if unknown := set(given) - {"bound", "fill"}:
-            raise ConfigError(f"{CODEC} with {min(unknown)!r}", allowed="bound, fill")
+        if unknown := set(given) - {"bound", "fill", "relative", "fills", "enhancer"}:
+            raise ConfigError(
+                f"{CODEC} with {min(unknown)!r}", allowed="bound, fill, relative, fills, enhancer"
+            )
         fill = given.get("fill")
-        return cls(float(given["bound"]), None if fill is None else float(fill))
+        fill = None if fill is None else float(fill)
+        return cls(float(given["bound"]), fill, library.ChunkExtras.of(given))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""
         fill = {} if self.fill is None else {"fill": self.fill}
-        return {"name": CODEC, "configuration": {"bound": self.bound, **fill}}
+        return {
+            "name": CODEC,
+            "configuration": {"bound": self.bound, **fill, **self.extras.settings()},
+        }
 
     def validate(self, *, shape: Any, dtype: Any, chunk_grid: Any) -> None:
         """Raise ConfigError for an unsupported dtype or bound before anything is written."""
@@ -79,4 +87,5 @@ class InterpolationSerializer(ArrayBytesCodec):
         fill = self.fill
         if fill is None and spec.fill_value is not None:
             fill = float(np.asarray(spec.fill_value))
-        return spec.shape, dtype, library.chunk_parameters(spec.shape, dtype, self.bound, fill)
+        words = library.chunk_parameters(spec.shape, dtype, self.bound, fill, self.extras)
+        return spec.shape, dtype, words

@@ -24,7 +24,9 @@ import numpy as np
 
 from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.chunk_enhancer import with_enhancer
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.native.library import ChunkExtras
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.compression.stored import Stored, about_chunks, record
@@ -86,6 +88,18 @@ class ArrayMetadata:
         """How scitoolkit stored the array, see `mark_in_store`."""
         return mark_in_store(self.fields, self.attributes)
 
+    @property
+    def enhancer(self) -> tuple[str, bytes] | None:
+        """Name and bytes of the enhancer in the settings of scitoolkit's codec."""
+        coders = [*(self.fields.get("filters") or ()), *(self.fields.get("codecs") or ())]
+        while coders:
+            coder = coders.pop()
+            setting = coder.get("configuration", coder)
+            coders += setting.get("codecs", ())
+            if CODEC in (coder.get("id"), coder.get("name")):
+                return ChunkExtras.of(setting).enhancer
+        return None
+
     def write(self, folder: Path) -> None:
         """Write the metadata of an array into its folder."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,13 +120,14 @@ class ArrayMetadata:
             found: result of `chunked.survey`.
             attributes: to add.
         """
-        chunks, shards = _chunks(array)
+        chunks, shards = _chunks(array, found)
         # The array's fill value is restored bit for bit unless another missing value occurs.
         fill = found.fill
         fields = dict(self.fields)
         if self.version == 2:
             fill = fill if fill is not None else _number(array.fill_value)
-            codec = {"id": CODEC, "bound": found.absolute, "fill": fill}
+            settings = found.extras.settings()
+            codec = {"id": CODEC, "bound": found.absolute, "fill": fill, **settings}
             fields |= {
                 "chunks": list(chunks),
                 "filters": [codec],
@@ -121,7 +136,7 @@ class ArrayMetadata:
                 "dtype": "<" + str(fields["dtype"])[1:],
             }
             return ArrayMetadata(2, fields, {**self.attributes, **attributes})
-        setting = {} if fill is None else {"fill": fill}
+        setting = {**({} if fill is None else {"fill": fill}), **found.extras.settings()}
         codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **setting}}]
         if shards:
             (outer,) = (c for c in fields["codecs"] if c["name"] == "sharding_indexed")
@@ -270,7 +285,7 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
                 f"{source}: {path}",
             )
             about["dtype"] = original.str
-            yield Stored(_name(path), about, _decoder(array, original))
+            yield Stored(_name(path), about, _decoder(array, original), enhancer=meta.enhancer)
 
 
 def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
@@ -429,7 +444,9 @@ def _written(
     why = chunked.refusal(array, bound, known) if in_chunks else "the container"
     found = None if why else chunked.survey(array, bound, known, where)
     why = why or (found.refusal if found else "")
+    options = plan.options_of(_name(array.path))
     if found is not None and not why:
+        found = with_enhancer(array, found, options, where)
         kept = {**found.header(), "storage": original.storage()}
         meta = original.coded(array, found, {FILTERED: kept})
         meta.write(folder)
@@ -439,7 +456,6 @@ def _written(
         return about_chunks(kept, array, "interpolation (Zarr codec)", size, where)
     if in_chunks:
         log.warning("%s is written as a stream, which only scitoolkit reads: %s", where, why)
-    options = plan.options_of(_name(array.path))
     stream = compress_slabs(array, bound, options, missing=known, where=where)
     attributes = {key: value for key, value in original.attributes.items() if key != FILTERED}
     kept = {"fields": dict(original.fields), "attributes": attributes}
@@ -465,12 +481,14 @@ def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
         ) from None
 
 
-def _chunks(array: zarr.Array[Any]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+def _chunks(
+    array: zarr.Array[Any], survey: chunked.Survey
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return chunks and shards of the compressed array: the original ones if of suitable size."""
     for chunks, shards in ((array.chunks, array.shards), (array.shards, None)):
         if chunks and LEAST_CHUNK <= math.prod(chunks) <= LARGEST_CHUNK:
             return chunks, shards
-    return chunked.chunk_shape(array.shape), None
+    return chunked.best_chunk_shape(array, survey), None
 
 
 def _slabs(source: zarr.Array[Any], made: zarr.Array[Any]) -> Iterator[np.ndarray]:

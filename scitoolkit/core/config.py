@@ -34,6 +34,7 @@ from scitoolkit.core.docstrings import attribute_texts, summary
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
+from scitoolkit.core.remote import url_of
 from scitoolkit.core.suggest import SAME_MEANING, nearest_key, nearest_name
 from scitoolkit.core.yaml_file import LocatedStr, parse_yaml, read_yaml
 
@@ -226,7 +227,12 @@ def _overlay(default: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_path(value: Any) -> Any:
-    """Return the path of an input that a string in a configuration refers to."""
+    """Return the path of an input that a string in a configuration refers to.
+
+    URLs stay as they are: what is local of them belongs to no run.
+    """
+    if isinstance(value, str) and url_of(value):
+        return Path(value)
     if isinstance(value, LocatedStr):
         return shipped_path(Path(value).expanduser(), value.base).resolve()
     if isinstance(value, str):

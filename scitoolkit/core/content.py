@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.remote import local_path, url_of
 from scitoolkit.core.suggest import nearest_name
 
 KINDS = ("datasets", "surrogates", "workflows")
@@ -64,7 +65,7 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
 
     Raises:
         ConfigError: it does not exist; the message lists the known names.
-        DataError: only its card is installed.
+        DataError: only its card is installed, and it is no workflow.
     """
     direct = Path(name)
     if direct.exists():
@@ -78,7 +79,8 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
             allowed=", ".join(names),
             fix=nearest_name(short, names) or "",
         )
-    if not card and path.is_relative_to(_CARDS):
+    # The YAML of workflows comes with the wheel: they run on a user's files without other content.
+    if not card and kind != "workflows" and path.is_relative_to(_CARDS):
         raise _only_card(f"{kind}/{short}")
     return path
 
@@ -89,7 +91,7 @@ def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
     Args:
         path: a file, folder or pattern, relative to `base`; one that starts with datasets/,
             surrogates/ or workflows/ is found from any folder, in which a file of this name takes
-            precedence.
+            precedence. Of a URL, what is local of it, see `core.remote`.
         base: by default the working directory.
 
     Raises:
@@ -99,6 +101,8 @@ def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
         >>> shipped_path("datasets/cora/cora.npz").name, shipped_path("my.nc").name
         ('cora.npz', 'my.nc')
     """
+    if url := url_of(path):
+        return local_path(url)
     path = Path(path)
     here = base / path
     if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(here):

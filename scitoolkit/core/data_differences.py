@@ -94,6 +94,7 @@ class Accepts:
         optional: names of variables, labels and roles that may be missing; `any` variable if
             opening refuses a missing one itself, where only what was read is compared.
         convert: whether exact conversions are done; an error otherwise.
+        others: whether data may hold variables, other than labels, that the training did not have.
     """
 
     grid: Literal["same", "spacing", "any"] = "same"
@@ -103,6 +104,7 @@ class Accepts:
     species: Literal["subset", "superset"] = "subset"
     optional: tuple[str, ...] | Literal["any"] = ()
     convert: bool = True
+    others: bool = True
 
 
 def problems(facts: DataFacts, accepts: Accepts = Accepts()) -> list[Difference]:
@@ -270,6 +272,9 @@ def compare(trained: DataFacts, found: DataFacts, accepts: Accepts = Accepts()) 
             out += _dim(dim, partners.get(dim.name), accepts)
     out += _mask(trained, found) if not any(d.key.startswith("dim ") for d in out) else []
     out += _parameters(trained, found, accepts)
+    if not accepts.others:
+        new = (v for v in found.variables if trained.var(v.name) is None and v.role != "label")
+        out += [_untrained(v) for v in new]
     out += _atoms(trained, found, accepts)
     return sorted(out, key=lambda d: _ORDER[d.level])
 
@@ -308,6 +313,13 @@ def _missing(kind: str, name: str, present: Sequence[str]) -> Difference:
     text = f"missing; there are {', '.join(present) or 'none'}"
     fix = f"rename {near[0]!r} to {name!r}" if near else f"add {name!r}"
     return Difference("error", f"{kind} {name}", f"{kind} {name}", text, fix)
+
+
+def _untrained(variable: Var) -> Difference:
+    """Return an error for an input that the training did not have."""
+    fix = f"train with {variable.name}, or leave it out"
+    key, trained = f"variable {variable.name}", f"no variable {variable.name}, as in training"
+    return Difference("error", key, trained, f"{variable.role} input", fix)
 
 
 def _partners(trained: DataFacts, found: DataFacts) -> dict[str, Dim]:

@@ -76,7 +76,12 @@ def inference_device() -> torch.device:
 
 
 def placed(model: M) -> M:
-    """Return a trained model after moving it to the `inference_device`, which is logged."""
+    """Return a trained model after moving it to the `inference_device`, which is logged.
+
+    A model without tensors computes on the CPU, and stays unnamed.
+    """
+    if next(itertools.chain(model.parameters(), model.buffers()), None) is None:
+        return model
     device = inference_device()
     _PLACED.set(device)
     for line in device_notes():

@@ -37,16 +37,23 @@ def card_of(run: Path, model: Path, reference: str, licence: str, domain: str) -
 def _data(facts: dict[str, Any]) -> list[str]:
     if not facts:
         return ["The model stores no facts of its training data."]
-    lines = ["| variable | unit | dims |", "|---|---|---|"]
-    lines += [
-        f"| {v.get('name', '')} | {_unit(v)} | {', '.join(v.get('dims', []))} |"
-        for v in facts.get("variables", [])
-    ]
-    lines += ["", "| dim | role | entries | unit |", "|---|---|---|---|"]
+    lines = []
+    if facts.get("variables"):
+        lines += ["| variable | unit | dims |", "|---|---|---|"]
+        lines += [
+            f"| {v.get('name', '')} | {_unit(v)} | {', '.join(v.get('dims', []))} |"
+            for v in facts["variables"]
+        ]
+        lines += [""]
+    lines += ["| dim | role | entries | unit |", "|---|---|---|---|"]
     lines += [
         f"| {d.get('name', '')} | {d.get('role', '')} | {d.get('size', '')} | {_unit(d)} |"
         for d in facts.get("dims", [])
     ]
+    lines += [""]
+    if facts.get("species"):
+        lines += [f"- species: {', '.join(facts['species'])}"]
+    lines += [f"- {label} in {unit}" for label, unit in facts.get("labels", {}).items()]
     parameters = facts.get("parameters", {})
     lines += [f"- {name}: {low:g} to {high:g} {u}" for name, (low, high, u) in parameters.items()]
     return lines

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.config import Config, dump_config, load_config
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.files import replacing, write_atomic
@@ -67,9 +67,19 @@ class ModelFolder:
         """Whether this is the model of a run, to which evaluation results are written."""
         return self.path != self.directory
 
-    def config(self, schema: type[C]) -> C:
-        """Return the configuration of the run or surrogate."""
-        return load_config(schema, self.directory / CONFIG)
+    def config(self, schema: type[C], *, settled: bool = False) -> C:
+        """Return the configuration of the run or surrogate.
+
+        Args:
+            schema: of the domain.
+            settled: whether to return that of the weights, with what the training settled.
+        """
+        return load_config(schema, (self.path if settled else self.directory) / CONFIG)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the record of the fit is there; former folders of potentials have none."""
+        return (self.path / RECORD).exists()
 
     def record(self) -> dict[str, Any]:
         """Return the record of the fit.
@@ -120,11 +130,23 @@ class ModelFolder:
         ]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    def finish(self, run: RunDirectory, record: Mapping[str, Any] | None = None) -> None:
-        """Write the record of the fit and the run's configuration next to the weights."""
+    def finish(
+        self,
+        run: RunDirectory,
+        record: Mapping[str, Any] | None = None,
+        settled: Config | None = None,
+    ) -> None:
+        """Write the record of the fit and a configuration next to the weights.
+
+        Args:
+            run: of the training.
+            record: of the fit.
+            settled: the configuration with what the training settled; by default the run's.
+        """
         if record is not None:
             write_atomic(self.path / RECORD, json.dumps(record, indent=1) + "\n")
-        write_atomic(self.path / CONFIG, run.config_path.read_text(encoding="utf-8"))
+        stated = run.config_path.read_text("utf-8") if settled is None else dump_config(settled)
+        write_atomic(self.path / CONFIG, stated)
 
     def save_weights(
         self, tensors: Mapping[str, Tensor], measured: Mapping[str, Any] | None = None
@@ -146,7 +168,7 @@ class ModelFolder:
             save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, header)
 
     def measured(self) -> dict[str, Any]:
-        """Return the measured numbers in the header of the weights.
+        """Return the measured numbers in the header of the weights, or of the former files.
 
         Raises:
             CheckpointError: the file is missing, damaged or has no such header.
@@ -158,7 +180,9 @@ class ModelFolder:
             with safe_open(str(self.weights), framework="pt") as file:
                 stated: dict[str, str] = file.metadata() or {}
             if HEADER not in stated:
-                return json.loads(former.read_text()) if former.exists() else self.record()
+                if former.exists():
+                    return json.loads(former.read_text())
+                return self.record() if self.has_record else {}
             header: dict[str, Any] = json.loads(stated[HEADER])
         except FileNotFoundError:
             raise CheckpointError(

@@ -1,8 +1,12 @@
-"""Models by name and version from an index: a folder, or the same folder behind an HTTP server.
+"""Models by name and version from an index: a folder, the same folder behind an HTTP server, or a
+hub of repositories.
 
-    index.json                       names, versions, licences: {"models": {NAME: [VERSION, ...]}}
+    index.json                       names and versions: {"models": {NAME: [VERSION, ...]}}
     models/NAME/VERSION/entry.json   files with size and SHA-256, licence, date
     models/NAME/VERSION/...          configuration, weights, facts of the data, README.md
+
+`hf://OWNER` is an account of the Hugging Face Hub, or of the server in $HF_ENDPOINT: a model is the
+repository OWNER/NAME, a version is a tag, and the files lie in its root.
 
 A version is never replaced. Files are checked before a model is used, and kept in a cache, from
 which a model opens without the index.
@@ -34,7 +38,10 @@ from scitoolkit.core.suggest import nearest_name
 log = get_logger(__name__)
 VARIABLE = "SCITOOLKIT_INDEX"
 """Environment variable with the folder or URL of the index."""
-ENTRY, INDEX = "entry.json", "index.json"
+HUB = "hf://"
+ENDPOINT, TOKEN = "HF_ENDPOINT", "HF_TOKEN"
+"""Environment variables of huggingface_hub: address of the hub, and a token for private models."""
+ENTRY, INDEX, CARD = "entry.json", "index.json", "README.md"
 MOST_TEXT = 4 << 20
 """Bytes of `index.json` and `entry.json` that are read; a longer one is refused."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -55,11 +62,11 @@ def is_reference(text: str) -> bool:
 
 def add_model(
     index: Path | str, model: Path, name: str, version: str, *, licence: str, facts: dict[str, Any]
-) -> Path:
-    """Copy the files of a model into an index folder as a new version.
+) -> Path | str:
+    """Copy the files of a model into an index as a new version.
 
     Args:
-        index: folder of the index, created if necessary.
+        index: folder of the index, created if necessary, or `hf://OWNER`.
         model: folder with the files.
         name: of the model: letters, digits, `_`, `.` and `-`.
         version: of the model, with the same characters.
@@ -67,29 +74,37 @@ def add_model(
         facts: JSON values stored with the version.
 
     Returns:
-        The folder of the version.
+        The folder of the version; of a hub, its address.
 
     Raises:
+        BackendError: huggingface_hub is needed and not installed.
         ConfigError: a name or version with other characters, no licence, a version that exists, or
-            an index that is not a folder.
+            an index that cannot be written.
+        DataError: the hub refuses.
     """
     for what, text in (("name", name), ("version", version)):
         if not _NAME.fullmatch(text):
             raise ConfigError(f"{what} {text!r}", allowed="letters, digits and _ . -")
     if not licence.strip():
         raise ConfigError("no licence", where=f"{name}@{version}", fix="--licence CC-BY-4.0")
-    if "://" in str(index):
+    on_hub = str(index).startswith(HUB)
+    if "://" in str(index) and not on_hub:
         raise ConfigError(
             f"{index}: an index behind a server cannot be written",
             fix="--to FOLDER, the folder that the server shows",
         )
     target = Path(index) / "models" / name / version
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
+    if not on_hub:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        dir=None if on_hub else target.parent, prefix=".new-"
+    ) as scratch:
         staged = Path(scratch) / "version"
         staged.mkdir()
         for file in sorted(p for p in Path(model).iterdir() if p.is_file() and p.name != ENTRY):
             shutil.copyfile(file, staged / file.name)
+        if on_hub:
+            _head_card(staged / CARD, licence)
         entry = {
             "name": name,
             "version": version,
@@ -99,6 +114,10 @@ def add_model(
             **facts,
         }
         write_atomic(staged / ENTRY, json.dumps(entry, indent=1) + "\n")
+        if on_hub:
+            from scitoolkit.core.model_hub import upload
+
+            return upload(staged, str(index).removeprefix(HUB), name, version)
         try:
             staged.rename(target)
         except OSError:
@@ -113,12 +132,21 @@ def add_model(
     return target
 
 
+def _head_card(card: Path, licence: str) -> None:
+    """Write the head that the hub reads: licence and library, by which it lists models."""
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    if not text.startswith("---\n"):
+        head = f"---\nlicense: {json.dumps(licence.lower())}\nlibrary_name: scitoolkit\n---\n\n"
+        write_atomic(card, head + text)
+
+
 def open_model(reference: str, index: Path | str | None = None) -> Path:
     """Return the folder of `NAME@VERSION`, fetched from an index and verified.
 
     Args:
         reference: name and version; `NAME@` is the newest version.
-        index: folder or URL; by default the environment variable `SCITOOLKIT_INDEX`.
+        index: folder, URL or `hf://OWNER`; by default the environment variable
+            `SCITOOLKIT_INDEX`.
 
     Raises:
         ConfigError: no index, no such name or version, or a URL that is not https.
@@ -135,18 +163,7 @@ def open_model(reference: str, index: Path | str | None = None) -> Path:
     cache = cache_folder(source) / name
     if version and (cache / version / ENTRY).is_file():  # versions never change
         return cache / version
-    listed = _json(source, INDEX)
-    names = listed.get("models")
-    if not isinstance(names, dict):
-        raise DataError("not an index of models", where=f"{source}/{INDEX}")
-    if name not in names:
-        raise ConfigError(
-            f"no model {name!r}",
-            where=source,
-            allowed=", ".join(sorted(map(str, names))),
-            fix=nearest_name(name, list(names)) or "",
-        )
-    versions = [str(v) for v in names[name]]
+    versions = _versions_on_hub(source, name) if _on_hub(source) else _versions(source, name)
     version = version or versions[-1]
     if version not in versions:
         raise ConfigError(
@@ -160,6 +177,52 @@ def open_model(reference: str, index: Path | str | None = None) -> Path:
     return _fetched(source, name, version, cache / version)
 
 
+def _versions(source: str, name: str) -> list[str]:
+    """Return the versions of a model that an index lists, oldest first."""
+    names = _json(source, INDEX).get("models")
+    if not isinstance(names, dict):
+        raise DataError("not an index of models", where=f"{source}/{INDEX}")
+    if name not in names:
+        raise ConfigError(
+            f"no model {name!r}",
+            where=source,
+            allowed=", ".join(sorted(map(str, names))),
+            fix=nearest_name(name, list(names)) or "",
+        )
+    versions = names[name]
+    if not isinstance(versions, list) or not versions:
+        raise DataError(f"no list of versions of {name}", where=f"{source}/{INDEX}")
+    return [str(version) for version in versions]
+
+
+def _versions_on_hub(source: str, name: str) -> list[str]:
+    """Return the tags of a model's repository, oldest first."""
+    path = f"api/models/{source.removeprefix(HUB)}/{name}/refs"
+    tags = _json(source, path).get("tags")
+    if not isinstance(tags, list) or not all(isinstance(tag, dict) for tag in tags):
+        raise DataError("no list of tags", where=f"{source}/{name}")
+    versions = [str(tag.get("name")) for tag in tags]
+    versions = sorted(filter(_NAME.fullmatch, versions), key=_version_key)
+    if not versions:
+        raise ConfigError(
+            "a repository without tags, which are the versions",
+            where=f"{source}/{name}",
+            fix=f"scitoolkit publish RUN {name}@1.0 --to {source}",
+        )
+    return versions
+
+
+def _on_hub(source: str) -> bool:
+    return source.startswith(HUB)
+
+
+def _base(source: str) -> str:
+    """Return the folder or URL to which the paths of files are relative."""
+    if not _on_hub(source):
+        return source.rstrip("/")
+    return os.environ.get(ENDPOINT, "https://huggingface.co").rstrip("/")
+
+
 def cache_folder(source: str) -> Path:
     """Return the folder in which models of an index are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -168,7 +231,8 @@ def cache_folder(source: str) -> Path:
 
 
 def _fetched(source: str, name: str, version: str, target: Path) -> Path:
-    place = f"models/{name}/{version}"
+    owner = source.removeprefix(HUB)
+    place = f"{owner}/{name}/resolve/{version}" if _on_hub(source) else f"models/{name}/{version}"
     entry = _json(source, f"{place}/{ENTRY}")
     files = entry.get("files")
     if not isinstance(files, dict) or (entry.get("name"), entry.get("version")) != (name, version):
@@ -233,24 +297,38 @@ def _opened(source: str, path: str) -> Iterator[IO[bytes]]:
     where = f"{source}/{path}"
     try:
         if "://" in source:
-            url = f"{source.rstrip('/')}/{urllib.parse.quote(path)}"
-            with urllib.request.urlopen(url, timeout=60) as stream:
+            request = urllib.request.Request(f"{_base(source)}/{urllib.parse.quote(path)}")
+            if _on_hub(source) and (token := os.environ.get(TOKEN)):
+                # Not sent on to the storage to which a hub redirects.
+                request.add_unredirected_header("Authorization", f"Bearer {token}")
+            with urllib.request.urlopen(request, timeout=60) as stream:
                 _require_safe(stream.geturl())
                 yield stream
         else:
             with (Path(source) / path).open("rb") as file:
                 yield file
     except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"cannot be read ({error})", where=where, fix=f"check {VARIABLE}") from None
+        raise DataError(f"cannot be read ({error})", where=where, fix=_check(source)) from None
+
+
+def _check(source: str) -> str:
+    return f"check {VARIABLE}" + (f", and {TOKEN} for a private model" if _on_hub(source) else "")
 
 
 def _require_safe(source: str) -> None:
     """Raise ConfigError for a URL that is neither https nor on this machine."""
+    if _on_hub(source):
+        owner = source.removeprefix(HUB)
+        if not _NAME.fullmatch(owner):
+            raise ConfigError(f"{source!r} names no account", allowed=f"{HUB}OWNER")
+        source = _base(source)
     if "://" not in source:
         return
     parts = urllib.parse.urlsplit(source)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
-        raise ConfigError(f"{source}: not an https address", allowed="https://..., or a folder")
+        raise ConfigError(
+            f"{source}: not an https address", allowed=f"https://..., {HUB}OWNER, or a folder"
+        )
 
 
 def _described(path: Path) -> dict[str, Any]:

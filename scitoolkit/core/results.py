@@ -40,6 +40,8 @@ class Table(_Part):
     note: str = ""
     best: Literal["min", "max"] | None = None
     """Whether the smallest or the largest number of each numeric column is marked."""
+    opposite: list[str] = []
+    """Columns in which the other end is best, such as R² beside errors."""
 
 
 Role = Literal["main", "baseline", "reference", "context"]

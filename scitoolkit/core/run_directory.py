@@ -92,6 +92,7 @@ class RunDirectory:
                 "not a run directory (no config.yaml)",
                 where=str(path),
                 allowed="a folder made by `scitoolkit run` or `train`, or surrogates/NAME",
+                fix=str(max((file.parent for file in path.glob("*/config.yaml")), default="")),
             )
         return cls(path)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from scitoolkit.core.config import Config, dump_config, read_document
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.processes import launch_name, was_restarted
+from scitoolkit.core.processes import current_rank, launch_name, was_restarted
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory
 
@@ -47,8 +47,39 @@ def open_run(
             allowed=f"changes in {', '.join(free_keys(type(config)))}",
             fix="undo the change, or start a new run without --resume",
         )
-    write_atomic(directory.config_path, dump_config(config))  # free settings may have changed
     return directory
+
+
+@contextlib.contextmanager
+def resumed(config: JobConfig, run: RunDirectory, state: str) -> Iterator[None]:
+    """On rank 0, write the settings of a resumed run, the free ones of which may have changed.
+
+    Only the job itself can compare some of them with what it resumes from: a space with a log, a
+    schedule with a checkpoint. Where it ends before it has changed any of that, in a refusal for
+    example, the former settings are written back, by which a later resume finds the run.
+
+    Args:
+        config: of the resumed run.
+        run: the run, of `open_run`.
+        state: glob pattern, below the run directory, of the files that it resumes from.
+    """
+    if current_rank() != 0:
+        yield
+        return
+    former, before = run.config_path.read_text(encoding="utf-8"), _progress(run, state)
+    write_atomic(run.config_path, dump_config(config))
+    try:
+        yield
+    except BaseException:
+        if _progress(run, state) == before:
+            write_atomic(run.config_path, former)
+        raise
+
+
+def _progress(run: RunDirectory, state: str) -> set[tuple[Path, int, int]]:
+    """Return size and time of the metrics and of the files that the run resumes from."""
+    files = {run.metrics_path, *run.path.glob(state)} - {run.config_path}
+    return {(p, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.exists()}
 
 
 def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
@@ -87,11 +118,8 @@ def _newest(config: JobConfig, state: str) -> RunDirectory:
         raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
     same = [run for run in runs if _is_same(config, run)]
     candidates = same or runs  # without a match, the error of the caller lists the differences
-    return _last_with_state(candidates, state) or candidates[-1]
-
-
-def _last_with_state(runs: Sequence[RunDirectory], state: str) -> RunDirectory | None:
-    return next((run for run in reversed(runs) if any(run.path.glob(state))), None)
+    saved = [run for run in candidates if any(run.path.glob(state))]
+    return (saved or candidates)[-1]
 
 
 def _is_same(config: Config, run: RunDirectory) -> bool:

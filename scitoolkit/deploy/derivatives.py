@@ -101,9 +101,9 @@ class Derivative(nn.Module):
                 changes = [(b - a) / (2 * step) for a, b in zip(at(-step), at(step), strict=True)]
                 terms = [(c * d).flatten(1).sum(1) for c, d in zip(changes, w, strict=True)]
                 wanted = torch.stack(terms).sum(0)
-                known = torch.isfinite(wanted) & torch.isfinite(product)
-                largest = torch.where(known, wanted.abs() + product.abs(), 0.0).max()
-                wrong = (wanted - product).abs()[known] > DIFFERENT * largest
+                finite = torch.isfinite(wanted) & torch.isfinite(product)
+                largest = torch.where(finite, wanted.abs() + product.abs(), 0.0).max()
+                wrong = (wanted - product).abs()[finite] > DIFFERENT * largest
                 worst = min(worst, float(wrong.float().mean()) if len(wrong) else 0.0)
         if not worst <= MOST_KINKS:
             raise ConfigError(

@@ -76,7 +76,7 @@ def outcomes_of_rounding(
         constants = constants_of(traced)
         following = iter(tensors)
         users = set(traced.graph_signature.user_inputs)
-        given = [
+        arguments = [
             constants.get(node.name, next(following) if node.name in users else None)
             for node in traced.graph.nodes
             if node.op == "placeholder"
@@ -84,7 +84,7 @@ def outcomes_of_rounding(
         results = []
         for _ in range(runs):
             interpreter = _Interpreter(traced.graph_module, _Rounding(bits, largest, generator))
-            flat = interpreter.run(*given)
+            flat = interpreter.run(*arguments)
             spec = traced.call_spec.out_spec
             assert spec is not None
             tree = torch.utils._pytree.tree_unflatten(list(flat), spec)

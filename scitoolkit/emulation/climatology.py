@@ -122,7 +122,8 @@ def fit_climatology(
     """
     days = days_to_fit(config, data, blocks)
     fields = [v.name for v in data.layout.outputs if v.is_field]
-    if days is None or not fields or not blocks:
+    # The climatology of a cell that had no values at times is not defined.
+    if days is None or not fields or not blocks or data.layout.mask_of_step:
         return None
     rows = np.concatenate([np.asarray(block) for block in blocks])
     keys, place = np.zeros((0, 2), np.int64), np.zeros(len(rows), np.int64)

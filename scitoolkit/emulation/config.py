@@ -60,6 +60,9 @@ class DataConfig(Config):
         parameter_table: CSV file whose first column names the simulations.
         mask: a variable without time that is 1 where the fields have values, or `missing` if the
             other cells (land, obstacles) are NaN or the file's fill value in every row.
+        mask_of_step: an input that is 1 in the cells that have values at its time and 0 in others,
+            for masks that move (sea ice). The state is its mean in other cells, and they count in
+            no loss, score or statistic; values there may be any finite number.
         units: {name: unit that the file must have}.
         files: `simulations` (one per file), `parts` of one simulation, or detected by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
@@ -92,6 +95,7 @@ class DataConfig(Config):
     parameters: list[str] | dict[str, Literal["linear", "log"]] = Field(default_factory=list)
     parameter_table: DataPath | None = None
     mask: str | None = None
+    mask_of_step: str | None = None
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
@@ -129,6 +133,7 @@ class DataConfig(Config):
             "levels",
             "on_error",
             "mask",
+            "mask_of_step",
             "time_steps",
         )
         refuse_generator(self.generator, self.draw, self.stream, [*self.parameters])
@@ -149,6 +154,15 @@ class DataConfig(Config):
             raise ValueError(f"parameters names one twice: {self.parameters}")
         if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
             raise ValueError("history needs lead >= 1 and an output that is also an input")
+        if (mask := self.mask_of_step) is not None:
+            if mask not in self.inputs or mask in self.outputs:
+                raise ValueError(f"mask_of_step {mask} must be one of inputs, and no output")
+            if self.mask is not None:
+                raise ValueError("mask and mask_of_step: cells of land are 0 in mask_of_step, too")
+            if self.history > 1:
+                raise ValueError(
+                    "mask_of_step needs history: 1, as earlier values have other masks"
+                )
         if self.time_steps == "input":
             if self.lead == 0 or self.leads or self.history > 1:
                 raise ValueError("time_steps: input needs lead >= 1, history: 1 and no leads")
@@ -325,6 +339,8 @@ class EmulationConfig(SeededConfig):
         guarded_weight: weight in the loss of outputs that guards compute from others, such as a
             pressure; a learned output has weight 1. With 0 their errors are not in the loss and may
             grow many times while the errors of the other outputs hardly change.
+        loss_weights: {output: weight} in the loss, whose errors are relative to the typical change
+            of each output; 1 if not given, 0 leaves an output out.
         wall_weight: added to the volume of every cell (of mean 1) in the loss, which increases the
             weight of fine cells.
         weights_dtype: dtype of the stored weights; float16 halves the file, int8 quarters its large
@@ -355,6 +371,7 @@ class EmulationConfig(SeededConfig):
     uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None
     guarded_weight: NonNegativeFloat = 0.0
+    loss_weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="how often a sample is drawn per epoch")
@@ -415,6 +432,15 @@ class EmulationConfig(SeededConfig):
                 problems.append("low_rank needs a single emulator: uncertainty.members: 1")
             if self.training.divides_fields:
                 problems.append("low_rank and training.strategy spatial: choose another strategy")
+        if data.mask_of_step is not None:
+            # They read or move values of cells that have none, or weigh all cells at all times.
+            for key in ("transport", "guards", "diagnostic", "uncertainty", "quantities"):
+                if getattr(self, key):
+                    problems.append(f"{key} is not possible with data.mask_of_step: leave it out")
+            if self.climatology.by not in ("auto", "none"):
+                problems.append("climatology is not possible with data.mask_of_step: leave it out")
+            if self.training.divides_fields:
+                problems.append("data.mask_of_step and training.strategy spatial: choose another")
         if self.start is not None:
             if self.low_rank is not None:
                 problems.append("start and low_rank both give the first weights: leave one out")

@@ -282,11 +282,24 @@ def _layout(
     layout = layout.with_history(config.history).with_leads(config.leads)
     if campaign.row_values:
         layout = replace(layout, step=None)
+    if config.mask_of_step is not None:
+        layout = _with_mask_of_step(layout, config.mask_of_step, where)
     if campaign.mask is not None:
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid
         layout = replace(layout, mask=pack(valid))
     return layout
+
+
+def _with_mask_of_step(layout: Layout, name: str, where: str) -> Layout:
+    variable = next((v for v in layout.inputs if v.name == name), None)
+    if variable is None or not variable.is_field:
+        raise DataError(
+            "no single field of the grid",
+            where=f"{where}: data.mask_of_step, {name}",
+            allowed=", ".join(v.name for v in layout.inputs if v.is_field),
+        )
+    return replace(layout, mask_of_step=name)
 
 
 def accepts(config: DataConfig) -> Accepts:

@@ -77,6 +77,7 @@ def open_drivers(
             "time_steps": "even",
             "gaps": "split",
             "mask": mask,
+            "mask_of_step": None,
             "grid": None,
         }
     )

@@ -14,10 +14,11 @@ from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
 from scitoolkit.emulation.climatology import FieldClimatology, days_of_year
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
-from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.ensemble import AnyEmulator, members_of
 from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.motion import Motion
+from scitoolkit.emulation.normalized_network import mean_values
 from scitoolkit.emulation.regions import RegionalScores, regions_of
 from scitoolkit.emulation.rollout import (
     Frames,
@@ -27,7 +28,7 @@ from scitoolkit.emulation.rollout import (
     rollout,
     step_once,
 )
-from scitoolkit.emulation.variables import STEP, Layout
+from scitoolkit.emulation.variables import STEP, Layout, weights_of_step
 from scitoolkit.io.facts import is_dates
 
 log = get_logger(__name__)
@@ -92,6 +93,7 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
+        self._fields = {v.name for v in self.layout.outputs if v.is_field}
         valid = self.layout.valid
         alike = 1.0 if valid is None else valid / valid.mean()
         self.alike = {v.name: alike if v.is_field else 1.0 for v in self.layout.outputs}
@@ -177,6 +179,9 @@ class Evaluation:
         if scores is None:
             return
         normal = self.normal(sample)
+        if self.layout.mask_of_step:
+            valid = truth[self.layout.mask_of_step] > 0.5
+            scores = scores.where(valid)
         for kind in (OWN, PERSISTENCE):
             if kind in forecasts:
                 scores.add(kind, step, truth, forecasts[kind], normal)
@@ -195,6 +200,13 @@ class Evaluation:
         known = {*self.layout.recurrent, *self.data.constant}
         known |= {v.name for v in self.layout.inputs if not v.stored}
         return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
+
+    def _cells(self, name: str, truth: Frames, *, alike: bool = False) -> Any:
+        """Return the weights of an output's cells at the time of the truth."""
+        weights = (self.alike if alike else self.weights)[name]
+        if name not in self._fields:
+            return weights
+        return weights_of_step(weights, self.layout, truth)
 
     def _climate(self) -> Climate:
         fields = [v.name for v in self.layout.outputs if v.is_field]
@@ -217,8 +229,14 @@ class Evaluation:
         return max(map(len, self.blocks))
 
     def frame(self, sample: int) -> Frames:
-        """Return the variables of one sample."""
-        return self.data.frame(sample)
+        """Return the variables of one sample, the emulator's mean outside of the step's mask."""
+        frame = self.data.frame(sample)
+        if not self.layout.mask_of_step:
+            return frame
+        valid = frame[self.layout.mask_of_step] > 0.5
+        means = mean_values(members_of(self.emulator)[0].advance)
+        filled = {n: np.where(valid, frame[n], means[n]) for n in self._fields & set(means)}
+        return frame | filled
 
     def inputs(self, sample: int) -> Frames:
         """Return the inputs of one sample, earlier values included."""
@@ -240,11 +258,13 @@ class Evaluation:
                         linear_extrapolation(before, now, 1, self._lengths(sample, 1))
                     )
             for name in self.outputs:
-                value, weights = truth[name].astype(np.float64), self.weights[name]
+                value, weights = truth[name].astype(np.float64), self._cells(name, truth)
                 moments[name].append([(value * weights).mean(), (value**2 * weights).mean()])
                 for forecast, frames in forecasts.items():
                     errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
-                    alike = squared_error(truth[name], frames[name], self.alike[name])
+                    alike = squared_error(
+                        truth[name], frames[name], self._cells(name, truth, alike=True)
+                    )
                     plain.add(forecast, name, 0, alike)
             self._add_regional(self.regional, 0, sample + self.lead, truth, forecasts)
             self._keep_spectra("one step", truth, forecasts[OWN])
@@ -294,7 +314,7 @@ class Evaluation:
                 forecasts[REPEATED] = last
             for forecast, frames in forecasts.items():
                 for name in self.outputs:
-                    weights = self.weights[name]
+                    weights = self._cells(name, truth)
                     squared = squared_error(truth[name], frames[name], weights)
                     errors.add(forecast, name, 0, squared)
         return errors.first()
@@ -331,11 +351,13 @@ class Evaluation:
                 found[MATCHED] = forecast
             for kind, frame in found.items():
                 for name in self.outputs:
-                    weights = self.weights[name]
+                    weights = self._cells(name, truth)
                     errors.add(
                         kind, name, step - 1, squared_error(truth[name], frame[name], weights)
                     )
-                    alike = squared_error(truth[name], frame[name], self.alike[name])
+                    alike = squared_error(
+                        truth[name], frame[name], self._cells(name, truth, alike=True)
+                    )
                     plain.add(kind, name, step - 1, alike)
             at = start + step * lead
             self._add_regional(self.regional_rollouts, step - 1, at, truth, found)
@@ -356,7 +378,7 @@ class Evaluation:
 
     def _keep_spectra(self, label: str, truth: Frames, forecast: Frames) -> None:
         axis = self.spectral_axis
-        if axis is None:
+        if axis is None or self.layout.mask_of_step:
             return
         for variable in self.layout.outputs:
             if variable.is_field:

@@ -38,7 +38,8 @@ class Statistics:
 
     Attributes:
         values: {name: (mean, standard deviation)}.
-        changes: {name: root mean square change from input to output}, for the state.
+        changes: {name: root mean square change from input to output}, for the state; 0 for what
+            never changes, and for other outputs that have one value.
     """
 
     values: dict[str, tuple[Tensor, Tensor]]
@@ -116,6 +117,11 @@ class NormalizedNetwork(nn.Module):
         self.register_buffer("valid", cells, persistent=False)
         places = position_channels(layout, coordinates)
         self.register_buffer("position", places, persistent=False)
+        # Fields with values only where the mask of the step is 1, and the place of that mask.
+        self.mask_in: int = names.index(layout.mask_of_step) if layout.mask_of_step else -1
+        self.partly: list[int] = [
+            i for i in self.fields_in if self.mask_in >= 0 and names[i] in layout.recurrent
+        ]
         self.reach: list[int] = [(carried or {}).get(dim, 0) for dim in layout.grid]
         self.transports: bool = carried is not None
         length = sum(layout.inputs[i].size for i in self.vectors_in)
@@ -150,11 +156,20 @@ class NormalizedNetwork(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs (B, *dims) of the layout in physical units from its inputs."""
+        inputs = self._with_means(inputs)
         x = self._channels_in(inputs)
         if self.condition is None:
             return self._outputs(inputs, self.network(x))
         condition = self.condition(self._normalized_vectors(inputs, self.conditions_in))
         return self._outputs(inputs, self.network(x, condition))
+
+    def _with_means(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the inputs with the mean of a field in cells outside of the step's mask."""
+        out = list(inputs)
+        for i in self.partly:
+            mean = self._select(self.mean, [i])
+            out[i] = torch.where(inputs[self.mask_in] > 0.5, inputs[i], mean)
+        return tuple(out)
 
     def hide(self, fields: Tensor) -> Tensor:
         """Set the invalid cells of fields, (..., *grid), to 0."""
@@ -233,7 +248,11 @@ class NormalizedNetwork(nn.Module):
         fields = torch.stack([inputs[self.source[i]] for i in which], 1)
         first, count = len(self.fields_out), len(which) * self.space
         moves = channels[:, first : first + count].unflatten(1, (len(which), self.space))
-        fields = transport(fields, moves, self.reach, self.padding)
+        carried = transport(fields, moves, self.reach, self.padding)
+        # A field that never changed in the training part is not carried along either.
+        starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
+        moving = self.out_scale[[starts[i] for i in which]] > 0
+        fields = torch.where(moving.view(-1, *[1] * self.space), carried, fields)
         return {i: fields[:, channel] for channel, i in enumerate(which)}
 
     def _pool(self, channels: Tensor) -> Tensor:
@@ -254,6 +273,13 @@ class NormalizedNetwork(nn.Module):
         """Return the entries of some inputs."""
         parts = values.split([v.size for v in self.layout.inputs])
         return torch.cat([parts[i] for i in which])
+
+
+def mean_values(part: NormalizedNetwork) -> dict[str, np.float32]:
+    """Return {input field: its mean in the training part}, by which missing values are replaced."""
+    means = part.mean.split([v.size for v in part.layout.inputs])
+    pairs = zip(part.layout.inputs, means, strict=True)
+    return {v.name: np.float32(mean.item()) for v, mean in pairs if v.is_field}
 
 
 def condition_network(values: int) -> nn.Sequential:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -115,6 +116,12 @@ class RegionalScores:
         self.regions = regions
         self.fields = fields
         self._sums: dict[tuple[str, str, str, int], np.ndarray] = defaultdict(lambda: np.zeros(5))
+
+    def where(self, valid: np.ndarray) -> RegionalScores:
+        """Return scores that add to the same sums, of valid cells (*grid) only."""
+        out = copy.copy(self)
+        out.regions = [replace(r, weights=r.weights * valid) for r in self.regions]
+        return out
 
     def add(
         self, forecast: str, step: int, truth: Frames, frame: Frames, normal: Frames | None

@@ -43,7 +43,13 @@ from scitoolkit.emulation.regions import regions_of
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
-from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales
+from scitoolkit.emulation.statistics import (
+    Found,
+    find_leads,
+    find_statistics,
+    guarded_scales,
+    loss_weights,
+)
 from scitoolkit.emulation.step_input import range_of
 from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, stream_loader
 from scitoolkit.emulation.symmetries import Symmetries
@@ -77,7 +83,7 @@ class EmulationStages(Stages):
         """Return the folder of the simulations of a generator."""
         return None if config.data.generator is None else files_of(directory)
 
-    def produce(self, config: EmulationConfig, directory: Path) -> None:
+    def produce(self, config: EmulationConfig, directory: Path, sample: bool) -> None:
         """Compute the simulations of a generator that a training starts from."""
         make_files(config, directory)
 
@@ -109,6 +115,8 @@ class EmulationStages(Stages):
         regions_of(config, data)
         for guard in config.guards:
             guard.build(grid)
+        if data.layout.mask_of_step:
+            return []  # values outside of the mask hold no invariant
         return [
             *check_guards(config, data, blocks),
             *unread_walls(config, data, blocks),
@@ -203,11 +211,12 @@ class EmulationStages(Stages):
         weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
         statistics = self._statistics(config, opened).statistics
         guarded = guarded_scales(model, statistics, config.guarded_weight)
+        of_outputs = loss_weights(config, data.campaign.names, model, sample=opened.sample)
         slab = self._slab(config, opened)
         if slab is not None:
             model, weights = slab.emulator(model), slab.on_grid(weights)
         symmetries = Symmetries(config.symmetries, model.layout)
-        return EmulationTask(model, config.rollout, symmetries, weights, leads, guarded)
+        return EmulationTask(model, config.rollout, symmetries, weights, leads, guarded, of_outputs)
 
     def loader(
         self, config: EmulationConfig, opened: Opened, part: str, model: AnyEmulator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,20 @@ from pydantic import ValidationError
 
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.parameters import varying
+from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.campaign.sphere_cells import boundaries_of
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.campaign.survey import Survey, survey
+from scitoolkit.io.campaign.windows import CampaignWindows
 
 _SMALL = 64
+_READ = 4
+"""Simulations that are looked at for variables that never change."""
 
 
 def starter(data: DataToStart) -> str:
@@ -32,6 +38,8 @@ def starter(data: DataToStart) -> str:
         f"{' x '.join(map(str, grid))}",
         *found.remarks,
     )
+    if options.lead and (steady := _resting(campaign, found.moving)):
+        lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
     lines.key("domain", "emulation")
     inputs = [*found.moving, *found.still] if options.lead else found.still
     lines.section(
@@ -63,6 +71,21 @@ def starter(data: DataToStart) -> str:
         lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")
     _training(lines, rows, grid)
     return lines.text()
+
+
+def _resting(campaign: Campaign, names: list[str]) -> list[str]:
+    """Return the variables that are equal in the first, middle and last row of simulations."""
+    bounds = campaign.index.bounds[: _READ + 1]
+    rows = [[a, (a + b - 1) // 2, b - 1] for a, b in itertools.pairwise(bounds)]
+    windows = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
+    windows.allow_nan = True
+    values = windows.read(np.array(rows).ravel())
+    apart = {n: v.reshape(-1, 3, *v.shape[1:]) for n, v in values.items()}
+    rests = {
+        n: np.array_equal(v, np.broadcast_to(v[:, :1], v.shape), equal_nan=True)
+        for n, v in apart.items()
+    }
+    return [n for n in names if all(rests[channel] for channel in campaign.names[n])]
 
 
 def _range(rows: np.ndarray) -> str:

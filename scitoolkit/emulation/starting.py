@@ -187,6 +187,9 @@ def _require_data(
         problems.append((f"grid {list(layout.grid)}", str(list(trained.grid))))
     if trained.mask and (layout.mask, layout.grid) != (trained.mask, trained.grid):
         problems.append(("another mask", "the mask of the weights"))
+    if layout.mask_of_step != trained.mask_of_step:
+        own = trained.mask_of_step or "none"
+        problems.append((f"mask_of_step {layout.mask_of_step or 'none'}", f"mask_of_step {own}"))
     if problems:
         raise DataError(
             "; ".join(what for what, _ in problems),
@@ -253,7 +256,10 @@ def _adopt_statistics(part: NormalizedNetwork, former: NormalizedNetwork) -> Non
         )
         for variable, place in zip(after, new.split([v.size for v in after]), strict=True):
             if variable.name in values:
-                place.copy_(values[variable.name])
+                old_values = values[variable.name]
+                # What never changed in the former data, and does now, is learned again.
+                rested = old_values == 0 if buffer == "out_scale" else torch.zeros(()).bool()
+                place.copy_(torch.where(rested, place, old_values))
 
 
 def _adopt_network(
@@ -345,11 +351,14 @@ def _other_outputs(part: NormalizedNetwork, former: NormalizedNetwork) -> list[s
     part.train()
     scales = former.out_scale.split([v.size for v in former.layout.outputs])
     limits = {n: _CLOSE[0] * s.max() for n, s in zip(old, scales, strict=True)}
+    moves = dict(zip(new, part.out_scale.split([v.size for v in part.layout.outputs]), strict=True))
+    rested = [n for n, s in zip(old, scales, strict=True) if n in new and (moves[n] != s).any()]
     # Not `>`, which NaN passes. A guard may compute an output that was learned.
     return [
         name
         for name in old
         if name in new
+        and name not in rested
         and not (new[name] - old[name]).abs().max()
         <= limits[name] + _CLOSE[1] * old[name].abs().max()
     ]

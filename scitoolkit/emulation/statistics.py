@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.normalized_network import Statistics
@@ -24,6 +25,7 @@ from scitoolkit.io.campaign.saved import well_statistics
 from scitoolkit.training.processes import on_rank_zero, share_work
 
 _logger = get_logger(__name__)
+_SHARP = 1e-6
 
 
 @dataclass
@@ -111,8 +113,65 @@ def guarded_scales(
     found = {}
     for name in emulator.determined:
         typical = statistics.changes.get(name, statistics.values[name][1])
-        found[name] = float(typical.square().mean().sqrt()) / weight**0.5
+        if size := float(typical.square().mean().sqrt()):
+            found[name] = size / weight**0.5
     return found
+
+
+def loss_weights(
+    config: EmulationConfig,
+    components: Mapping[str, Sequence[str]],
+    emulator: Emulator,
+    *,
+    sample: bool = False,
+) -> dict[str, float]:
+    """Return the weights of outputs in the loss that are not 1.
+
+    An output that did not change in the training part has weight 0: the emulator returns it as it
+    is, and nothing about it is learned.
+
+    Args:
+        config: the job.
+        components: {name in the configuration: its variables}.
+        emulator: with its normalisation.
+        sample: it was measured on a few samples, in which outputs may rest that change later.
+
+    Raises:
+        ConfigError: a weight of something else than an output that is in the loss, or no output has
+            a weight above 0.
+        DataError: no output changes in the training part.
+    """
+    learned = [v.name for v in emulator.learned]
+    in_loss = [*learned, *(emulator.determined if config.guarded_weight else ())]
+    weights: dict[str, float] = {}
+    for name, weight in config.loss_weights.items():
+        variables = components.get(name, (name,))
+        if other := [v for v in variables if v not in in_loss]:
+            raise ConfigError(
+                f"{other[0]} is not in the loss",
+                where="loss_weights",
+                allowed=", ".join(in_loss),
+                fix="guarded_weight=1" if other[0] in emulator.determined else "",
+            )
+        weights |= dict.fromkeys(variables, weight)
+    scales = zip(learned, emulator.output_scales(), strict=True)
+    steady = [name for name, scale in scales if not (sample or scale.any())]
+    if len(steady) == len(in_loss):
+        raise DataError(
+            f"{', '.join(steady)} never change in the training part: nothing can be learned",
+            where="data.outputs",
+            fix="other outputs, or simulations in which they change",
+        )
+    if steady:
+        _logger.warning("never change in the training part, and stay so: %s", ", ".join(steady))
+    weights |= dict.fromkeys(steady, 0.0)
+    if not any(weights.get(name, 1.0) for name in in_loss):
+        raise ConfigError(
+            "no output that changes has a weight above 0",
+            where="loss_weights",
+            allowed="one of " + ", ".join(n for n in in_loss if n not in steady),
+        )
+    return {name: weight for name, weight in weights.items() if weight != 1.0}
 
 
 def find_leads(
@@ -143,6 +202,14 @@ def find_leads(
             n: float(c.square().mean().sqrt()) for n, c in found.statistics.changes.items()
         }
     base = changes[config.data.lead]
+    for name in (
+        n for lead in changes.values() for n, size in lead.items() if size and not base[n]
+    ):
+        raise DataError(
+            f"{name} changes over other leads and not over {config.data.lead}",
+            where="data.lead",
+            allowed=f"one of data.leads {config.data.leads} over which it changes",
+        )
     growth = {
         lead: {n: size / base[n] for n, size in each.items() if size and base[n]}
         for lead, each in changes.items()
@@ -159,23 +226,53 @@ def _question(data: Data, config: EmulationConfig) -> Question:
     layout = data.layout
     vectors = tuple(n for n, v in layout.variables.items() if not v.is_field)
     state = layout.state if config.residual else ()
-    return Question(config.data.lead, tuple(state), vectors, config.data.allow_suspect)
+    valid = layout.mask_of_step
+    # Other inputs, such as a wind over the ice, have values everywhere.
+    fields = [v.name for v in layout.outputs if v.is_field] if valid else []
+    return Question(
+        config.data.lead, tuple(state), vectors, config.data.allow_suspect, valid, tuple(fields)
+    )
 
 
 def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics:
     for name, variable in data.layout.variables.items():
-        if variable.is_field and found.values[name].is_constant:
+        if variable.is_field and found.values[name].is_constant.all():
             _logger.warning("%s is constant in the training part", name)
+    valid = data.layout.mask_of_step
+    if valid and (empty := [n for n in data.layout.variables if n not in found.values]):
+        raise DataError(
+            f"{empty[0]} has no value where {valid} is 1 in the training part", where=data.where
+        )
     results = {n: found.values[n].result() for n in data.layout.variables}
+    if valid:
+        _require_binary(found, valid, data.where)
+    changes = {
+        n: found.changes[n].root_mean_square()
+        if n in found.changes
+        else np.ones_like(results[n][1])
+        for n in state
+    }
+    # An output whose change is not learned is its mean where it has one value only.
+    for variable in data.layout.outputs:
+        moments = found.values[variable.name]
+        if variable.name not in state and moments.is_constant.any():
+            changes[variable.name] = np.where(moments.is_constant, 0.0, moments.result()[1])
     return Statistics(
         {n: (_tensor(mean), _tensor(scale)) for n, (mean, scale) in results.items()},
-        {
-            n: _tensor(found.changes[n].root_mean_square())
-            if n in found.changes
-            else torch.ones(len(results[n][1]))
-            for n in state
-        },
+        {n: _tensor(change) for n, change in changes.items()},
     )
+
+
+def _require_binary(found: Measured, name: str, where: str) -> None:
+    """Refuse a mask with other values than 0 and 1, whose mean square is not its mean."""
+    mean, square = found.values[name].result()[0], found.values[name].root_mean_square() ** 2
+    if not (np.abs(square - mean) <= _SHARP * mean).all():
+        raise DataError(
+            f"a mean of {float(mean[0]):g} and a mean square of {float(square[0]):g}",
+            where=f"{where}: data.mask_of_step, {name}",
+            allowed="values of 0 and 1, whose mean and mean square are equal",
+            fix="write 1 where a fraction is above a threshold",
+        )
 
 
 def _with_lead(statistics: Statistics, data: Data) -> Statistics:

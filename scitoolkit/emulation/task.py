@@ -31,6 +31,7 @@ class EmulationTask:
         leads: for an emulator of several leads: one is drawn for each training batch, and metrics
             are means over all; None for one lead.
         guarded: {output that a guard computes from others: scale of its errors} in the loss.
+        loss_weights: {output: weight} in the loss, 1 if not given.
 
     Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
     k the output after k steps. With lead 0 there is a single step, with `leads` the samples of
@@ -47,9 +48,15 @@ class EmulationTask:
         weights: Tensor | None = None,
         leads: Leads | None = None,
         guarded: Mapping[str, float] | None = None,
+        loss_weights: Mapping[str, float] | None = None,
     ) -> None:
         self.model: Emulator = model
         self._guarded = dict(guarded or {})
+        counted = [*(v.name for v in model.learned), *self._guarded]
+        weights_of = [(loss_weights or {}).get(name, 1.0) for name in counted]
+        self._counted = [i for i, weight in enumerate(weights_of) if weight]
+        self._weights_of = torch.tensor([weight for weight in weights_of if weight])
+        self._alike: bool = all(weight == 1.0 for weight in weights_of)
         self.layout = model.layout
         self.rollout: RolloutConfig | Any = rollout or RolloutConfig()
         self.symmetries = symmetries
@@ -83,7 +90,7 @@ class EmulationTask:
             target = step + 1 if available else 0
             known = self._truth(batch, target) if self._share_done < self.rollout.begin else None
             answer = self.model(*self._inputs(batch, state, step), known=known)
-            errors.append(self._errors(batch, answer, target, growth).mean())
+            errors.append(self._mean(self._errors(batch, answer, target, growth)))
             state = self._advance(state, answer)
         return torch.stack(errors).mean(), {}
 
@@ -112,7 +119,7 @@ class EmulationTask:
             state = self._advance(state, answer)
         mean = torch.stack(errors).mean(0)
         each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
-        return {"loss": mean.mean(), **each}
+        return {"loss": self._mean(mean), **each}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples."""
@@ -160,7 +167,7 @@ class EmulationTask:
             step: index of the truth in the batch.
             growth: {output: factor of its scale}; 1 if not given.
         """
-        out = []
+        out, cells = [], self._cells(batch, step)
         values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
         scales = {
             v.name: s for v, s in zip(self.model.learned, self.model.output_scales(), strict=True)
@@ -170,16 +177,33 @@ class EmulationTask:
         for variable, scale in ((known[name], s) for name, s in scales.items()):
             value = values[variable.name]
             scale = scale.to(value.device) * growth.get(variable.name, 1.0)
+            moving = scale > 0  # a value that does not is exact, or not in the loss
+            scale = torch.where(moving, scale, 1.0)
             error = value - batch[variable.name][:, step]
             if variable.name in changes:
                 # Errors of short steps count as much as those of long ones.
                 relative = self.model.advance.relative_step(batch[STEP][:, step - 1])
                 error = error / relative.view(-1, *([1] * (error.ndim - 1)))
             if variable.is_field:
-                out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())
+                out.append(((error / scale) ** 2 * cells.to(error.device)).mean())
             else:
-                out.append(((error.reshape(len(error), -1) / scale) ** 2).mean())
+                out.append(((error.reshape(len(error), -1) / scale * moving) ** 2).mean())
         return torch.stack(out)
+
+    def _cells(self, batch: Batch, step: int) -> Tensor:
+        """Return the weights of cells, (*grid), or (B, *grid) with a mask of each step."""
+        if not self.layout.mask_of_step:
+            return self.weights
+        valid = batch[self.layout.mask_of_step][:, step] > 0.5
+        left = self.weights.to(valid.device) * valid
+        return left / left.mean().clamp_min(torch.finfo(left.dtype).tiny)
+
+    def _mean(self, errors: Tensor) -> Tensor:
+        """Return the weighted mean of the errors of outputs, (outputs,)."""
+        if self._alike:
+            return errors.mean()
+        weights = self._weights_of.to(errors)
+        return (errors[self._counted] * weights).sum() / weights.sum()
 
 
 def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:

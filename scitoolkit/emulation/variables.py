@@ -113,6 +113,7 @@ class Layout:
             along which simulations differ.
         step_range: (least, largest) step in the training split, if the step is an input.
         areas: areas of the cells of a grid on a sphere; None if cells have no latitude.
+        mask_of_step: the input that is 1 in the cells that have values at its time, else 0.
     """
 
     inputs: tuple[Variable, ...]
@@ -127,6 +128,7 @@ class Layout:
     cell_widths: dict[str, tuple[float, float]] = field(default_factory=dict)
     areas: CellAreas | None = None
     step_range: tuple[float, float] | None = None
+    mask_of_step: str = ""
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -252,6 +254,23 @@ class Layout:
             "step_range": None if steps is None else (float(steps[0]), float(steps[1])),
         }
         return cls(**{**values, **parts, **further})
+
+
+def weights_of_step(
+    weights: np.ndarray | float, layout: Layout, frame: Mapping[str, np.ndarray]
+) -> np.ndarray | float:
+    """Return the weights of cells at the time of a frame, of mean 1 or all 0.
+
+    Args:
+        weights: (*grid) for all times, or 1.
+        layout: without a mask of each step the weights stay.
+        frame: {variable: (*grid)}.
+    """
+    if not layout.mask_of_step:
+        return weights
+    left: np.ndarray = weights * (frame[layout.mask_of_step] > 0.5)
+    mean = left.mean()
+    return left / mean if mean else left
 
 
 def earlier_name(name: str, age: int) -> str:

@@ -180,10 +180,8 @@ def _checked(
     field: xr.DataArray, trained: DataFacts | None, where: str
 ) -> tuple[xr.DataArray, DataFacts]:
     """Return a field in units and directions of the training, and the facts of its file."""
-    check_time(field, where=where)
-    name = str(field.name)
+    name, facts = str(field.name), facts_of(field, where)
     dataset = field.to_dataset(name=name)
-    facts = of_dataset(dataset, [name])
     differences = problems(facts, ACCEPTS)
     if trained is not None:
         variables = tuple(v for v in trained.variables if v.name == name)
@@ -191,8 +189,20 @@ def _checked(
         known = tuple(d for d in trained.dims if d.name in dims)
         same = replace(trained, variables=variables, dims=known)
         differences += compare(same, facts, ACCEPTS)
-    refuse(differences, where)
+    # What is no error is told where the first file is opened.
+    refuse([d for d in differences if d.level == "error"], where)
     return convert(dataset, differences)[name], facts
+
+
+def facts_of(field: xr.DataArray, where: str) -> DataFacts:
+    """Return what a file says about a field.
+
+    Raises:
+        DataError: an unusable time axis.
+    """
+    check_time(field, where=where)
+    name = str(field.name)
+    return of_dataset(field.to_dataset(name=name), [name])
 
 
 def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
@@ -310,8 +320,17 @@ def _mask_of(
             where=f"{where}: variable {field.name}",
             allowed=f"the grid of the training data, {grid.shape}",
         )
-    for dim in space:
-        if dim in field.coords and dim in grid.coords:
+    for name in [n for n, c in grid.coords.items() if c.dtype.kind == "U" and n in field.coords]:
+        # Series are forecast by their place: another name there is another series.
+        labels = field[name].values.astype(str)
+        if labels.shape != grid[name].shape or (labels != grid[name].values).any():
+            raise DataError(
+                f"{name} names {', '.join(np.ravel(labels)[:5])}",
+                where=f"{where}: variable {field.name}",
+                allowed=f"those of the training data, {', '.join(np.ravel(grid[name])[:5])}",
+            )
+    for dim in [d for d in space if d in grid.coords and grid[d].dtype.kind != "U"]:
+        if dim in field.coords:
             apart = field[dim].values - grid[dim].values
             if "east" in str(grid[dim].attrs.get("units", "")):
                 apart = apart - 360.0 * np.round(apart / 360.0)  # 350 degrees east are -10

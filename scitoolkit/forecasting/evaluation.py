@@ -118,7 +118,7 @@ class Evaluation:
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
         if self.adaptive:
-            factors = self.surrogate.factors(self.windows, level)[..., None]
+            factors = self.surrogate.factors(self.windows, level)
             low, high = factors * low, factors * high
         centre = self.coded_forecasts[SURROGATE]
         return self._as_scored(centre + low), self._as_scored(centre + high)
@@ -244,7 +244,7 @@ class Evaluation:
         weights, climatology = self.weights, self._as_scored(self.climatology)
         reference, away = self._squares(climatology), self.truth - climatology
         scale = float(np.sqrt(reference.mean()))
-        rows: list[list[Any]] = []
+        rows: list[dict[str, Any]] = []
         for name, forecast in self.forecasts.items():
             skill, low, high = scores.skill(
                 self._squares(forecast), reference, 2 * self.windows.leads
@@ -252,30 +252,21 @@ class Evaluation:
             acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
             spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
             rows.append(
-                [
-                    name,
-                    number(skill),
-                    number(low),
-                    number(high),
-                    number(acc[-1]),
-                    number(scores.extremes(away, forecast - climatology)),
-                    None if spectrum is None else number(spectrum),
-                    number(scores.valid_steps(self.truth, forecast, weights, scale)),
-                ]
+                {
+                    "forecast": name,
+                    "skill": number(skill),
+                    "5 %": number(low),
+                    "95 %": number(high),
+                    f"ACC at lead {self.windows.leads}": number(acc[-1]),
+                    "extremes": number(scores.extremes(away, forecast - climatology)),
+                    "spectrum": None if spectrum is None else number(spectrum),
+                    "valid leads": number(scores.valid_steps(self.truth, forecast, weights, scale)),
+                }
             )
         return Table(
             title="Skill on the test split",
-            columns=[
-                "forecast",
-                "skill",
-                "5 %",
-                "95 %",
-                f"ACC at lead {self.windows.leads}",
-                "extremes",
-                "spectrum",
-                "valid leads",
-            ],
-            rows=rows,
+            columns=[*rows[0]],
+            rows=[[*row.values()] for row in rows],
             note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
             "of blocks of windows. Extremes: symmetric extremal dependence index of the upper and "
             "lower 5 % of anomalies (1 perfect, 0 chance). Spectrum: root mean square of log10 of "
@@ -284,11 +275,10 @@ class Evaluation:
         )
 
     def _verdict(self) -> Verdict | None:
-        overall = {name: _overall(values) for name, values in self.rmse.items()}
         best = self._best_baseline()
         low, high = self._difference(best) if best else (0.0, 0.0)
         return Verdict.among(
-            overall,
+            {name: _overall(values) for name, values in self.rmse.items()},
             SURROGATE,
             f"RMSE over {self.windows.leads} leads",
             unit=self.unit,
@@ -297,9 +287,8 @@ class Evaluation:
 
     def _best_baseline(self) -> str:
         """Return the baseline with the lowest RMSE over all leads, "" without a baseline."""
-        overall = {name: _overall(values) for name, values in self.rmse.items()}
-        others = [name for name in overall if name != SURROGATE]
-        return min(others, key=lambda name: overall[name]) if others else ""
+        others = [name for name in self.rmse if name != SURROGATE]
+        return min(others, key=lambda name: _overall(self.rmse[name]), default="")
 
     def _title(self, text: str) -> str:
         unit = display_unit(self.unit)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -22,10 +24,10 @@ from scitoolkit.forecasting.coding import (
     with_drivers,
 )
 from scitoolkit.forecasting.config import DriverConfig, FieldConfig, ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, FieldSplits, read_field, split_field
+from scitoolkit.forecasting.data import FieldData, FieldSplits, facts_of, read_field, split_field
 from scitoolkit.forecasting.field_store import allocate
 from scitoolkit.forecasting.seasons import clock, cycles, find_seasons
-from scitoolkit.forecasting.simulations import simulation_parameters
+from scitoolkit.forecasting.simulations import fields_of, simulation_parameters
 from scitoolkit.forecasting.windows import Array, Series
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
@@ -237,7 +239,7 @@ def read_variables(
         breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
         name=" and ".join(names),
         units="",
-        facts=_joined_facts(parts),
+        facts=_joined_facts([p.facts for p in parts]),
         parameters=tuple(len(first.weights) for _ in config.parameters),
         partly_missing=sum(p.partly_missing for p in parts),
     )
@@ -309,11 +311,31 @@ def codes_of(
     return (*fields, *parameters)
 
 
-def _joined_facts(parts: Sequence[FieldData]) -> DataFacts:
+def _joined_facts(parts: Sequence[DataFacts]) -> DataFacts:
     """Return the facts of several variables, which share their dims."""
-    dims = {d.name: d for part in parts for d in part.facts.dims}
-    variables = tuple(v for part in parts for v in part.facts.variables)
-    return DataFacts(variables, tuple(dims.values()))
+    dims = {d.name: d for part in parts for d in part.dims}
+    return DataFacts(tuple(v for part in parts for v in part.variables), tuple(dims.values()))
+
+
+def field_facts(config: FieldConfig) -> DataFacts:
+    """Return what the headers of the first simulation say about the variables.
+
+    Raises:
+        DataError: unusable file, variable or time axis.
+    """
+    parts = []
+    for name in config.variables or [config.variable]:
+        one: dict[str, Any] = {
+            "variable": name,
+            "variables": [],
+            "parameters": [],
+            "parameter_table": None,
+        }
+        simulations = fields_of(config.model_copy(update=one))
+        with contextlib.closing(simulations):
+            where, field = next(simulations)
+            parts.append(facts_of(field, where))
+    return parts[0] if len(parts) == 1 else _joined_facts(parts)
 
 
 def read_drivers(

@@ -45,8 +45,6 @@ class Prepared:
         pod: of the train part.
         selection: compared closed forms.
         modes: (mode, cell), orthonormal under the area weights.
-        correction: untrained networks on the selected closed form, which is fitted to the train
-            part; None without networks.
         warnings: about the data.
     """
 
@@ -56,17 +54,13 @@ class Prepared:
     pod: POD
     selection: Selection
     modes: Array
-    correction: LstmCorrection | None
     warnings: tuple[str, ...] = ()
 
 
 def prepare(
     field: CodedField, parts: FieldSplits, config: ForecastingConfig, *, tuned: bool = True
 ) -> Prepared:
-    """Select the closed form on the train and validation parts; create untrained networks.
-
-    The closed form that the networks correct is fitted to the train part only, so that the
-    correction can be evaluated on the validation part.
+    """Select the closed form on the train and validation parts.
 
     Args:
         field: the coded field.
@@ -92,12 +86,8 @@ def prepare(
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, fields.grid.values.ravel()]
     modes = np.pad(modes, ((0, 0), (0, sum(data.parameters))))
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
-    prepared = Prepared(
-        data, field.physical.coding, parts, pod, selection, modes / norm, None, field.warnings
-    )
-    if config.model.name != "none":
-        prepared.correction = begin_network(prepared, config)
-    return prepared
+    coding = field.physical.coding
+    return Prepared(data, coding, parts, pod, selection, modes / norm, field.warnings)
 
 
 def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selection:
@@ -114,7 +104,11 @@ def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selecti
 
 
 def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrection:
-    """Return untrained networks on the selected closed form, fitted to the train part."""
+    """Return untrained networks on the selected closed form.
+
+    That is fitted to the train part only, so that the correction can be evaluated on the
+    validation part.
+    """
     setting = prepared.selection.setting
     wanted = network_config(prepared.selection.winner.config, config)
     model = wanted.build(setting).begin(
@@ -206,14 +200,19 @@ def rmse(errors: Array, weights: Array) -> float:
 
 
 def finalize(
-    prepared: Prepared, config: ForecastingConfig
+    prepared: Prepared, correction: LstmCorrection | None, config: ForecastingConfig
 ) -> tuple[ForecastSurrogate, dict[str, Any]]:
     """Select the closed form with or without correction; refit it on train + validation.
+
+    Args:
+        prepared: the state before the training of networks.
+        correction: the trained networks; None without.
+        config: of the job.
 
     Returns:
         The surrogate, and the record of the selection.
     """
-    selection, correction = prepared.selection, prepared.correction
+    selection = prepared.selection
     setting, winner, errors = selection.setting, selection.winner, selection.errors
     segments = prepared.data.segments(prepared.parts.fit_steps)
     network = None if correction is None else judge_network(prepared, correction, config)

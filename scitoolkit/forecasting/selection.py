@@ -61,13 +61,6 @@ def cross_validate(
     return Validated(join_windows(truth), join_windows(forecast))
 
 
-def standardised_error(validated: Validated) -> float:
-    """Return the mean over outputs of SSres/SStot (1 - uniform R²), excluding constant outputs."""
-    residual = ((validated.truth - validated.forecast) ** 2).sum(axis=0)
-    total = ((validated.truth - validated.truth.mean(axis=0)) ** 2).sum(axis=0)
-    return float((residual[total > 0] / total[total > 0]).mean())
-
-
 def lead_factors(residual: Array, correction: Array, weights: Array | None = None) -> Array:
     """Return factors (lead,) in [0, 1] that scale a learned correction.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from scitoolkit.io.fields import open_fields
 from scitoolkit.io.table import is_table
 
 
-def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
+def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, None]:
     """Yield the name and the lazily opened field of each simulation.
 
     Raises:

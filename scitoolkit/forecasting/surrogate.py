@@ -87,7 +87,7 @@ class ForecastSurrogate:
         return low[:, None] * self.spread, high[:, None] * self.spread
 
     def factors(self, windows: Windows, level: float = 0.9) -> Array:
-        """Return width factors (window, lead) that adapt `intervals` to earlier errors.
+        """Return width factors (window, lead, cell) that adapt `intervals` to earlier errors.
 
         Args:
             windows: outside the training data, in ascending order; truths may be NaN.
@@ -206,9 +206,12 @@ def _describe_grid(grid: xr.DataArray, arrays: dict[str, np.ndarray]) -> dict[st
     described = {}
     for name, coordinate in grid.coords.items():
         values = coordinate.values
+        attrs = {"dims": list(coordinate.dims), "attrs": _texts(coordinate)}
         if values.dtype.kind in "fiu":
             arrays[f"coord.{name}"] = values
-            described[str(name)] = {"dims": list(coordinate.dims), "attrs": _texts(coordinate)}
+            described[str(name)] = attrs
+        elif values.ndim == 1:  # names of series, stations, ...
+            described[str(name)] = {**attrs, "labels": [str(label) for label in values]}
     return {"dims": list(grid.dims), "shape": list(grid.shape), "coords": described}
 
 
@@ -219,10 +222,10 @@ def _texts(coordinate: xr.DataArray) -> dict[str, str]:
 def _rebuild_grid(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.DataArray:
     shape = tuple(header["shape"])
     mask = np.unpackbits(arrays["grid"], count=int(np.prod(shape))).astype(bool)
-    coords = {
-        name: xr.Variable(tuple(entry["dims"]), arrays[f"coord.{name}"], entry["attrs"])
-        for name, entry in header["coords"].items()
-    }
+    coords = {}
+    for name, entry in header["coords"].items():
+        values = entry["labels"] if "labels" in entry else arrays[f"coord.{name}"]
+        coords[name] = xr.Variable(tuple(entry["dims"]), values, entry["attrs"])
     return xr.DataArray(mask.reshape(shape), dims=header["dims"], coords=coords)
 
 
@@ -247,7 +250,7 @@ def forecast_dataset(
         field: field of the window.
         windows: exactly one window.
         valid: (lead,) forecast times.
-        factors: (lead, 1) width factors of the intervals.
+        factors: (lead, cell) width factors of the intervals.
 
     Returns:
         For every variable `u` the forecast `u` and the bounds `u_low`, `u_high`, with dims

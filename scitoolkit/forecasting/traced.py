@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.forecasters.autoregression import Average
@@ -29,17 +28,22 @@ from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.traced_fields import Physical, arrays_of
 
 
-def traced(directory: Path) -> Sequence[TracedFunction]:
-    """Return the forecast of a run or surrogate as a traceable function.
+def traced(
+    config: ForecastingConfig, surrogate: ForecastSurrogate, record: Mapping[str, Any]
+) -> Sequence[TracedFunction]:
+    """Return a forecast as a traceable function.
+
+    Args:
+        config: of the run.
+        surrogate: the forecast.
+        record: of the fit.
 
     Raises:
         ConfigError: the forecaster cannot be exported.
     """
-    folder = ModelFolder(directory)
-    config = folder.config(ForecastingConfig)
-    found = ForecastSurrogate.load(folder.path)
-    inputs, outputs, typical = arrays_of(config, folder, found)
-    return [TracedFunction(Physical(module(found.forecaster), found), inputs, outputs, typical)]
+    inputs, outputs, typical = arrays_of(config, record, surrogate)
+    function = Physical(module(surrogate.forecaster), surrogate)
+    return [TracedFunction(function, inputs, outputs, typical)]
 
 
 @functools.singledispatch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from logging import Logger
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,6 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import ArraySpec
 from scitoolkit.forecasting.coding import VariableCode
 from scitoolkit.forecasting.config import ForecastingConfig
@@ -96,7 +97,7 @@ def _decode(code: VariableCode, coded: Tensor) -> Tensor:
 
 
 def arrays_of(
-    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
+    config: ForecastingConfig, record: Mapping[str, Any], found: ForecastSurrogate
 ) -> tuple[list[ArraySpec], list[ArraySpec], list[np.ndarray]]:
     """Return inputs, outputs, and two typical samples of each input of `Physical`.
 
@@ -106,12 +107,12 @@ def arrays_of(
 
     Args:
         config: of the run.
-        folder: model folder, for the record of the training steps.
+        record: of the fit, for the training steps.
         found: the surrogate.
     """
     setting, coding = found.setting, found.coding
     steps = setting.inputs + setting.leads
-    values, drivers, known = _values(config, folder, found)
+    values, drivers, known = _values(config, record, found)
     season = np.linspace(0.1, 0.9, steps, dtype=np.float32)
     inputs, typical = [], []
     for code, cells in zip(coding.fields, coding.slices, strict=False):
@@ -152,14 +153,14 @@ def arrays_of(
 
 
 def _values(
-    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
+    config: ForecastingConfig, record: Mapping[str, Any], found: ForecastSurrogate
 ) -> tuple[np.ndarray, np.ndarray | None, bool]:
     """Return values (time, cell) and drivers (time, driver) of the training steps, and True.
 
     Without the data: 2 `inputs` states near the mean, no drivers, and False.
     """
     try:
-        steps = folder.record()["steps"]
+        steps = record["steps"]
         part = slice(steps["train"][0], steps["validation"][1])
         data, _ = read_variables(config.data, found.grid)
         coding = found.coding

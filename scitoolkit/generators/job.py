@@ -77,6 +77,7 @@ class GenerateJob(Job):
             config.generator.with_parameters(order.parameters)
         done = finished(folder)
         _require_same(folder, wanted, done)
+        write_atomic(folder / RECORDS / CONFIG, dump_config(config))
         left = [order for order in wanted if order.index not in done]
         log.info("%d samples to make, %d exist", len(left), len(done))
         failed = []
@@ -162,7 +163,6 @@ def _claim(folder: Path, config: GenerateConfig, resume: bool) -> None:
                 where=str(folder),
                 fix="--resume to continue it, or another output",
             )
-    write_atomic(stated, dump_config(config))
 
 
 def _require_same(folder: Path, wanted: Sequence[Order], done: Mapping[int, Record]) -> None:

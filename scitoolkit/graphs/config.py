@@ -104,6 +104,8 @@ class GraphConfig(SeededConfig):
 
     Attributes:
         sampling: how neighbours are sampled; None trains on the whole graph.
+        members: number of networks, which differ in their seeds and whose mean is the prediction.
+        weights_dtype: type in which weights are stored.
     """
 
     domain: Literal["graphs"] = "graphs"
@@ -111,6 +113,8 @@ class GraphConfig(SeededConfig):
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()
     sampling: SamplingConfig | None = None
+    members: PositiveInt = 1
+    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=200)
 
     @model_validator(mode="after")

@@ -12,18 +12,20 @@ import numpy as np
 
 from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile, ArrayStream
+from scitoolkit.graphs.targets import whole_numbers
 
 Array = np.ndarray
 BLOCK = 1 << 20  # edges
 
 
 class EdgeBlock(NamedTuple):
-    """A block of edges: source, target, and weights and features if the file has them."""
+    """A block of edges: source, target, and weights, features and types if the file has them."""
 
     source: Array
     target: Array
     weight: Array | None
     attr: Array | None
+    type: Array | None = None
 
 
 class EdgeFile(ABC):
@@ -34,6 +36,7 @@ class EdgeFile(ABC):
         num_nodes: number of nodes, if known from the file.
         weighted: whether edges have weights.
         attr_shape: shape of an edge's features; None without features.
+        typed: whether edges have types.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -43,6 +46,7 @@ class EdgeFile(ABC):
         self.num_nodes: int | None = None
         self.weighted: bool = False
         self.attr_shape: tuple[int, ...] | None = None
+        self.typed: bool = False
         if not self.path.exists():
             raise DataError("no such file", where=str(path))
 
@@ -54,7 +58,7 @@ class EdgeFile(ABC):
         """Yield the edges in file order, with non-negative integer node numbers.
 
         Raises:
-            DataError: an invalid node number, or a weight or feature that is not finite.
+            DataError: an invalid node number or type, or a weight or feature that is not finite.
         """
         first = 0
         for block in self._blocks():
@@ -65,8 +69,17 @@ class EdgeFile(ABC):
                         np.argmin(np.isfinite(values).reshape(len(values), -1).all(1))
                     )
                     self._refuse(f"{name} of edge {bad} is NaN or Inf", "finite numbers")
-            yield EdgeBlock(ends[0], ends[1], block.weight, block.attr)
+            if block.type is not None:
+                self._check_types(block.type, first)
+            yield block._replace(source=ends[0], target=ends[1])
             first += len(ends[0])
+
+    def _check_types(self, types: Array, first: int) -> None:
+        numbers = whole_numbers("edge_type", types, str(self.path))
+        bad = (numbers < 0) | (numbers > np.iinfo(np.int32).max)
+        if bad.any():
+            edge = int(np.argmax(bad))
+            self._refuse(f"edge_type {numbers[edge]} of edge {first + edge}", "numbers from 0")
 
     def _nodes(self, ends: Array, first: int) -> Array:
         if ends.dtype.kind not in "iu":
@@ -92,8 +105,8 @@ class EdgeArrays(EdgeFile):
     """Edges in an .npz or HDF5 file, a folder of .npy files, or a single .npy file.
 
     `edge_index` (2, E) or (E, 2), source first; or CSR, row = target: `adj_indptr` and
-    `adj_indices`, or `indptr` and `indices`. Optional: `edge_weight` (E,), and `edge_attr` (E,) or
-    (E, D).
+    `adj_indices`, or `indptr` and `indices`. Optional: `edge_weight` (E,), `edge_type` (E,), and
+    `edge_attr` (E,) or (E, D).
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".h5", ".hdf5", ".npy", "")
@@ -106,12 +119,7 @@ class EdgeArrays(EdgeFile):
         self._pointer: Array | None = None
         self._weights = "edge_weight"
         if not single:
-            if "edge_type" in self._file:
-                self._refuse(
-                    "edge_type, which is not kept in partitioned graphs",
-                    "edge_weight and edge_attr",
-                    "edge_attr with a column per type, or training from the file",
-                )
+            self.typed = "edge_type" in self._file
             if "edge_attr" in self._file:
                 self.attr_shape = self._file.shape("edge_attr")[1:]
             for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):
@@ -147,6 +155,7 @@ class EdgeArrays(EdgeFile):
         inputs: list[tuple[str, tuple[int, ...]]] = []
         inputs += [(self._weights, (1,))] if self.weighted else []
         inputs += [("edge_attr", (1, 2))] if self.attr_shape is not None else []
+        inputs += [("edge_type", (1,))] if self.typed else []
         for name, dimensions in inputs:
             shape = self._file.shape(name)
             if len(shape) not in dimensions or shape[0] != edges:
@@ -169,11 +178,12 @@ class EdgeArrays(EdgeFile):
             for name, present in (
                 (self._weights, self.weighted),
                 ("edge_attr", self.attr_shape is not None),
+                ("edge_type", self.typed),
             )
         ]
         for source, target in self._pairs():
-            weight, attr = (None if part is None else next(part, None) for part in more)
-            yield EdgeBlock(source, target, weight, attr)
+            values = (None if part is None else next(part, None) for part in more)
+            yield EdgeBlock(source, target, *values)
 
     def _pairs(self) -> Iterator[tuple[Array, Array]]:
         if self._pointer is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from scitoolkit.core.data_differences import Accepts, Difference, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.graph_set import EDGE_ARRAYS, StackedGraphs
@@ -44,29 +44,8 @@ def node_facts(inputs: GraphInputs, target: TargetName, num_outputs: int | None)
     return of_graph(arrays, roles)
 
 
-def require_trained(trained: DataFacts, facts: DataFacts, where: str) -> None:
-    """Check that a graph has exactly the inputs of the training; labels may be missing.
-
-    Raises:
-        DataError: names every input that is missing, unknown to the model or of another shape.
-    """
-    differences = compare(trained, facts, Accepts(optional=("label",), convert=False))
-    refuse(problems(facts) + differences + untrained_inputs(trained, facts), where)
-
-
-def untrained_inputs(trained: DataFacts, facts: DataFacts) -> list[Difference]:
-    """Return an error for each input that the training did not have."""
-    return [
-        Difference(
-            "error",
-            f"variable {variable.name}",
-            f"no variable {variable.name}, as in training",
-            f"{variable.role} input of the graph",
-            f"train with {variable.name}, or leave it out",
-        )
-        for variable in facts.variables
-        if trained.var(variable.name) is None and variable.role != "label"
-    ]
+ACCEPTS = Accepts(optional=("label",), convert=False, others=False)
+"""Differences that models of graphs allow: labels may be missing."""
 
 
 def graph_set_facts(graphs: StackedGraphs) -> DataFacts:

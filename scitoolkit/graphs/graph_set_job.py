@@ -14,3 +14,4 @@ class GraphSetJob(SurrogateJob):
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
     config_class: ClassVar[type[GraphSetConfig]] = GraphSetConfig
     stages = StagesAt("scitoolkit.graphs.graph_set_stages:GraphSetStages")
+    data_stages = StagesAt("scitoolkit.graphs.graph_set_data:GraphSetData")

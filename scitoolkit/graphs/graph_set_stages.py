@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,13 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.data_differences import Accepts, Difference, refuse
-from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.job import Finding
-from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.core.results import Results
 from scitoolkit.graphs import baselines
-from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
-from scitoolkit.graphs.graph_set_files import read_graphs
+from scitoolkit.graphs.graph_set_data import GraphSetData
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns, passed
 from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
 from scitoolkit.graphs.losses import class_sums, class_weights, label_sums, predictions, value_sums
@@ -33,6 +28,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate import Opened, Stages
 from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -73,74 +69,8 @@ class GraphSetTask:
         return int(batch["num_graphs"])
 
 
-class GraphSetStages(Stages):
+class GraphSetStages(GraphSetData, Stages):
     """Stages of models of whole graphs; data are a `StackedGraphs`, samples are graphs."""
-
-    def open(self, config: GraphSetConfig, path: Any) -> StackedGraphs:
-        """Read all graphs into memory."""
-        data = config.data
-        return read_graphs(
-            path,
-            data.target,
-            columns=data.columns,
-            ignore=data.ignore,
-            undirected=data.undirected,
-            split=data.split,
-            integers=data.integers,
-        )
-
-    def facts(self, config: GraphSetConfig, data: StackedGraphs) -> DataFacts:
-        """Return inputs, target and units."""
-        return graph_set_facts(data)
-
-    def accepts(self, config: GraphSetConfig) -> Accepts:
-        """Allow graphs without a target."""
-        return Accepts(optional=("label",), convert=False)
-
-    def convert(
-        self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> StackedGraphs:
-        """Return the graphs; refuse inputs that the training did not have.
-
-        Whole numbers are categories, so a change between them and real numbers is refused too.
-        """
-        if trained is not None:
-            facts = graph_set_facts(data)
-            before = {variable.name: variable.kind for variable in trained.variables}
-            other = [
-                Difference("error", v.name, f"{before[v.name]} numbers", f"{v.kind} numbers")
-                for v in facts.variables
-                if v.role != "label" and before.get(v.name, v.kind) != v.kind
-            ]
-            refuse(untrained_inputs(trained, facts) + other, data.where)
-        return data
-
-    def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:
-        """Tell how many graphs of the test part are also in the training part."""
-        parts = self.split(config, data)
-        train, test = (
-            {_digest(data, g) for g in np.asarray(parts.get(n, ()), np.int64).tolist()}
-            for n in ("train", "test")
-        )
-        count = len(train & test)
-        if not count:
-            return []
-        what = f"{count} graphs of the test part are equal to graphs of the training part"
-        return [Finding(what, "data.path", "warning")]
-
-    def split(self, config: GraphSetConfig, data: StackedGraphs) -> Mapping[str, Rows]:
-        """Return the parts of the file, or shares of the labelled graphs in a random order."""
-        if data.parts:
-            return {name: part.tolist() for name, part in data.labelled_parts().items()}
-        labelled = np.flatnonzero(data.learned.known(data.target))
-        order = np.random.default_rng(config.seed).permutation(labelled)
-        test = round(config.split.test * len(order))
-        validation = test + round(config.split.validation * len(order))
-        return {
-            "train": order[validation:].tolist(),
-            "validation": order[test:validation].tolist(),
-            "test": order[:test].tolist(),
-        }
 
     def measure(self, config: GraphSetConfig, data: StackedGraphs, rows: Rows) -> Mapping[str, Any]:
         """Return sizes, moments and categories of the inputs and moments of the target."""
@@ -180,13 +110,7 @@ class GraphSetStages(Stages):
             "mean": mean.tolist(),
         }
 
-    def build(
-        self,
-        config: GraphSetConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> GraphSetModel:
+    def build(self, config: GraphSetConfig, facts: Any, measured: Any, seed: int) -> GraphSetModel:
         """Return an untrained model."""
         torch.manual_seed(seed)
         width, outputs = config.model.hidden, measured["outputs"]
@@ -207,13 +131,7 @@ class GraphSetStages(Stages):
         network = model.build(width, outputs if config.pooling == "none" else width)
         assert embeddings[0] is not None
         return GraphSetModel(
-            embeddings[0],
-            embeddings[1],
-            network,
-            config.pooling,
-            width,
-            outputs,
-            measured,
+            embeddings[0], embeddings[1], network, config.pooling, width, outputs, measured
         )
 
     def task(self, config: GraphSetConfig, opened: Opened, model: GraphSetModel) -> GraphSetTask:
@@ -282,7 +200,21 @@ class GraphSetStages(Stages):
             scale, unit = np.where(scale == 0, 1, scale), "1"
             truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
-        return _results(config, data, figures, unit, len(graphs))
+        what = config.data.target.capitalize()
+        return compared(
+            f"{what} of graphs: {Path(data.where).name}",
+            [
+                f"{len(graphs)} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
+                f"{int(data.num_edges.mean())} directed edges on average."
+            ],
+            figures,
+            target.merit,
+            better=target.better,
+            table=f"{what} of graphs",
+            heading=target.merit,
+            label=target.merit,
+            unit=unit,
+        )
 
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
@@ -336,55 +268,3 @@ def _composition(data: StackedGraphs, measured: Mapping[str, Any]) -> np.ndarray
     inputs = baselines.composition(data, node_columns(data), tables)
     values: np.ndarray = inputs @ np.asarray(measured["composition"])
     return values
-
-
-def _digest(data: StackedGraphs, graph: int) -> int:
-    """Return a checksum of the inputs of a graph."""
-    nodes = slice(*data.first_node[graph : graph + 2])
-    edges = slice(*data.first_edge[graph : graph + 2])
-    digest = zlib.crc32(np.ascontiguousarray(data.edge_index[:, edges]).tobytes())
-    for name, array in sorted(data.arrays.items()):
-        part = array[edges if name.startswith("edge") else nodes]
-        digest = zlib.crc32(np.ascontiguousarray(part).tobytes(), digest)
-    return digest
-
-
-def _results(
-    config: GraphSetConfig,
-    data: StackedGraphs,
-    figures: Mapping[str, Mapping[str, float]],
-    unit: str,
-    count: int,
-) -> Results:
-    target, name = data.learned, config.model.name
-    merit, scores = target.merit, {n: f[target.merit] for n, f in figures.items()}
-    metrics: dict[str, Any] = dict(figures[name])
-    metrics |= {f"{merit}_{n.replace(' ', '_')}": s for n, s in scores.items() if n != name}
-    return Results(
-        title=f"{config.data.target.capitalize()} of graphs: {Path(data.where).name}",
-        verdict=Verdict.among(
-            scores, name, f"{merit} of {name}", better=target.better, rate=False, unit=unit
-        ),
-        summary=[
-            f"{count} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
-            f"{int(data.num_edges.mean())} directed edges on average.",
-        ],
-        metrics=metrics,
-        tables=[
-            Table(
-                title=f"{config.data.target.capitalize()} of graphs",
-                columns=["method", *figures[name]],
-                rows=[[n, *f.values()] for n, f in figures.items()],
-                best=target.better,
-            )
-        ],
-        figures=[
-            Bars(
-                title=f"{merit} compared with the baselines",
-                labels=list(scores),
-                values=list(scores.values()),
-                x_label=merit,
-                marked=0,
-            )
-        ],
-    )

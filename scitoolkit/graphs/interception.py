@@ -9,7 +9,9 @@ every torch call of the forward pass:
   in- and out-degrees are those of the whole graph;
 - a reduction over distributed rows reduces over the rows of all ranks;
 - the maximum of an edge_index is the last local node, because torch-geometric derives the number
-  of nodes from it.
+  of nodes from it;
+- a function without a rule runs on local rows only if it is known to act on each row alone
+  (`gathered_functions.py`), else on the rows of all ranks.
 
 The distributed dimension follows from the tags of the inputs (`tags.py`), never from a size.
 """
@@ -31,6 +33,7 @@ from scitoolkit.graphs import (
     shape_rules,
 )
 from scitoolkit.graphs.call_sites import CallSites
+from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
@@ -129,11 +132,17 @@ class Distributed(TorchFunctionMode):
             args = self._with_edges(tuple(args))
             kwargs = {key: self._with_edges(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
-        if name == "__get__":
+        is_property = name == "__get__"
+        if is_property:
             name = getattr(func.__self__, "__name__", "")
         if self._sites is not None:
             self._sites.visit(name)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)
-        return self._local.passed(func, name, args, kwargs)
+        local = self._local
+        if is_property or local.ranks.size == 1:
+            return local.passed(func, name, args, kwargs)
+        if acts_by_row(name, args, kwargs, self._part.nodes):
+            return local.passed(func, name, args, kwargs)
+        return on_all_rows(local, func, name, args, kwargs)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.training import TrainingJob
+from scitoolkit.surrogate import StagesAt, SurrogateJob
 
 
-class GraphJob(PipelineJob, TrainingJob):
+class GraphJob(SurrogateJob):
     """Job that trains on the part `train`, selects by `validation` and tests on `test`."""
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
-    pipeline_name: ClassVar[str] = "scitoolkit.graphs.pipeline"
+    stages = StagesAt("scitoolkit.graphs.stages:GraphStages")
     task: ClassVar[str] = "graph"
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.contracts import Batch, Progress
-from scitoolkit.core.data_differences import Accepts, Difference, refuse
+from scitoolkit.core.data_differences import Accepts
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.core.results import Results
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
-from scitoolkit.graphs.facts import node_facts, untrained_inputs
+from scitoolkit.graphs.facts import ACCEPTS, node_facts
 from scitoolkit.graphs.graph import Graph, arrays_of, from_data, graph_from_arrays
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.pairs import NodePairs, common_neighbours, pairs_of, ranking
@@ -29,6 +29,7 @@ from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
+from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 
 ASKED = "edge_label_index"
@@ -201,16 +202,7 @@ class LinkStages(Stages):
 
     def accepts(self, config: LinkConfig) -> Accepts:
         """Allow graphs of any size with the same inputs."""
-        return Accepts(convert=False)
-
-    def convert(
-        self, data: LinkData, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> LinkData:
-        """Return the graph; refuse inputs that the training did not have."""
-        if trained is not None:
-            facts = node_facts(data.graph.inputs, "classes", None)
-            refuse(untrained_inputs(trained, facts), data.where)
-        return data
+        return ACCEPTS
 
     def split(self, config: LinkConfig, data: LinkData) -> Mapping[str, Rows]:
         """Return shares of the pairs in a random order; both directions are in one part."""
@@ -235,13 +227,7 @@ class LinkStages(Stages):
             "directed": bool(data.pairs.directed),
         }
 
-    def build(
-        self,
-        config: LinkConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> LinkModel:
+    def build(self, config: LinkConfig, facts: Any, measured: Any, seed: int) -> LinkModel:
         """Return an untrained model."""
         torch.manual_seed(seed)
         made = config.model.for_graph(
@@ -294,7 +280,19 @@ class LinkStages(Stages):
             name: ranking(s[: len(pairs)], s[len(pairs) :].reshape(len(pairs), COMPARED))
             for name, s in scores.items()
         }
-        return _results(config, data, figures, len(pairs))
+        return compared(
+            f"Edges of {Path(data.where).name}",
+            [
+                f"{len(pairs)} hidden edges of {len(data.pairs)}, each among {COMPARED} pairs "
+                "without an edge that share its sender.",
+            ],
+            figures,
+            "mrr",
+            better="max",
+            table="Ranks of hidden edges",
+            heading="Mean reciprocal rank",
+            label="mean reciprocal rank",
+        )
 
     def predict(self, config: LinkConfig, model: Any, data: LinkData, output: Path) -> None:
         """Write the probability of an edge for each pair that the file asks for.
@@ -355,40 +353,3 @@ def _logits(model: Any, data: LinkData, edges: np.ndarray, pairs: np.ndarray) ->
     inputs = {name: t.to(device) for name, t in data.inputs(edges).items()}
     out: np.ndarray = model(inputs, torch.from_numpy(np.ascontiguousarray(pairs)).to(device))
     return torch.as_tensor(out).cpu().double().numpy()
-
-
-def _results(
-    config: LinkConfig, data: LinkData, figures: Mapping[str, Mapping[str, float]], count: int
-) -> Results:
-    name = config.model.name
-    scores = {method: f["mrr"] for method, f in figures.items()}
-    metrics: dict[str, Any] = dict(figures[name])
-    metrics |= {f"mrr_{m.replace(' ', '_')}": v for m, v in scores.items() if m != name}
-    return Results(
-        title=f"Edges of {Path(data.where).name}",
-        verdict=Verdict.among(
-            scores, name, f"mean reciprocal rank of {name}", better="max", rate=False
-        ),
-        summary=[
-            f"{count} hidden edges of {len(data.pairs)}, each among {COMPARED} pairs without an "
-            "edge that share its sender.",
-        ],
-        metrics=metrics,
-        tables=[
-            Table(
-                title="Ranks of hidden edges",
-                columns=["method", *figures[name]],
-                rows=[[m, *f.values()] for m, f in figures.items()],
-                best="max",
-            )
-        ],
-        figures=[
-            Bars(
-                title="Mean reciprocal rank compared with the baselines",
-                labels=list(scores),
-                values=list(scores.values()),
-                x_label="mean reciprocal rank",
-                marked=0,
-            )
-        ],
-    )

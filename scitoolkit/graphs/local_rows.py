@@ -135,12 +135,27 @@ class LocalRows:
         tag = tag_of(x)
         assert tag is not None
         rows = x.movedim(tag.dim, 0)
-        counts = tuple(gather_counts(self.ranks, len(rows)))
-        known = gather_counts(self.ranks, int(by_number and tag.ids is not None))
+        counts, order = self._order(len(rows), tag.ids if by_number else None)
         rows = GatherRows.apply(rows, self.ranks, counts)
-        if all(known):
-            rows = rows[GatherRows.apply(tag.ids, self.ranks, counts).argsort()]
+        if order is not None:
+            rows = rows[order]
         return rows.movedim(0, tag.dim)
+
+    def places(self, x: Tensor) -> Tensor:
+        """Return where this rank's rows are in `whole(x)`, shape (rows,)."""
+        tag = tag_of(x)
+        assert tag is not None
+        counts, order = self._order(x.size(tag.dim), tag.ids)
+        begin = sum(counts[: self.ranks.rank])
+        own = torch.arange(begin, begin + x.size(tag.dim), device=x.device)
+        return own if order is None else order.argsort()[own]
+
+    def _order(self, size: int, ids: Tensor | None) -> tuple[tuple[int, ...], Tensor | None]:
+        """Return the rows of each rank, and the order by number if every rank knows numbers."""
+        counts = tuple(gather_counts(self.ranks, size))
+        if not all(gather_counts(self.ranks, int(ids is not None))):
+            return counts, None
+        return counts, GatherRows.apply(ids, self.ranks, counts).argsort()
 
     def own_rows(self, whole: Tensor, tag: Tag) -> Tensor:
         """Return this rank's rows of a tensor over all nodes."""

@@ -19,6 +19,7 @@ class MeshJob(SurrogateJob):
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
     stages = StagesAt("scitoolkit.graphs.mesh_stages:MeshStages")
+    data_stages = StagesAt("scitoolkit.graphs.mesh_files:MeshFiles")
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Raise ConfigError unless `command` is predict, which runs on several processes."""

@@ -13,25 +13,23 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.data_differences import Accepts, Difference
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
-from scitoolkit.graphs.facts import mesh_facts
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
+from scitoolkit.graphs.mesh_files import MeshFiles
 from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_pictures import final_maps
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.surrogate import Opened, Stages, Trained
-from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.ranks.communicator import SingleProcess, join
 
@@ -39,56 +37,14 @@ log = get_logger(__name__)
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
-class MeshStages(Stages):
+class MeshStages(MeshFiles, Stages):
     """Stages of a job that trains on the first trajectories and is scored on the last ones."""
-
-    def open(self, config: MeshConfig, path: Any) -> MeshFile:
-        """Open all meshes of a file: a scheme applies to those that it was not trained on."""
-        return MeshFile(path)
-
-    def open_indexed(self, config: MeshConfig, path: Any, keep: bool) -> MeshFile:
-        """Open the meshes to train on."""
-        return MeshFile(path, config.data.meshes)
-
-    def facts(self, config: MeshConfig, data: MeshFile) -> DataFacts:
-        """Describe the components, kinds of number and units."""
-        return mesh_facts(data.path, data.geometry.names)
-
-    def accepts(self, config: MeshConfig) -> Accepts:
-        """Return that values are not converted."""
-        return Accepts(convert=False)
-
-    def convert(
-        self, data: MeshFile, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> MeshFile:
-        """Return the data unchanged."""
-        return data
-
-    def split(self, config: MeshConfig, data: MeshFile) -> Parts:
-        """Return the trajectories of each part, from the first to the last."""
-        count = data.geometry.num_flows
-        test = count - config.split.test
-        validation = test - config.split.validation
-        if validation < 1:
-            raise ConfigError(
-                f"{count} trajectories leave none to train on",
-                where="split.validation, split.test",
-                allowed=f"together at most {count - 1}",
-            )
-        cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
-        return {name: list(range(*cut)) for name, cut in cuts.items()}
 
     def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
         """Return the names of the training meshes, for reports."""
         return {"meshes": list(data.geometry.names)}
 
-    def build(
-        self,
-        config: MeshConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> MeshTransport:
+    def build(self, config: MeshConfig, facts: Any, measured: Any, seed: int) -> MeshTransport:
         """Return an untrained network."""
         settings = config.model
         with torch.random.fork_rng(devices=[]):

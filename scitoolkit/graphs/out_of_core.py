@@ -22,7 +22,8 @@ from scitoolkit.graphs.networks import NodeModel
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.product import multiply
-from scitoolkit.graphs.proof import proof_graph, prove
+from scitoolkit.graphs.proof import prove
+from scitoolkit.graphs.proof_graph import proof_graph
 from scitoolkit.graphs.stored_part import ScaledPart
 from scitoolkit.io.numpy_file import save_array
 from scitoolkit.ops.spmm import SparseMatrix

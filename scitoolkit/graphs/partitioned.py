@@ -8,7 +8,8 @@
                      first.npy     global number of each node's first edge, (n_own,), int64
                      halo.npy      numbers of halo nodes, by owner, then ascending, int64
                      send.npy      indices of local nodes to send, by receiver, int64
-                     edge_weight.npy, edge_attr.npy, x.npy, y.npy, train.npy, ... if given
+                     edge_weight.npy, edge_attr.npy, edge_type.npy, x.npy, y.npy, train.npy, ...
+                     if given
 
 Edges are numbered by target, then source, so edge numbers do not depend on the partition.
 """

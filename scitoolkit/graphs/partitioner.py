@@ -41,6 +41,7 @@ log: Logger = get_logger(__name__)
 
 MEMORY = 1 << 30
 MOST_FILES = 400
+MOST_WEIGHT = 10_000  # of a node: weights are 32-bit numbers
 NODE_BYTES = 1 << 25  # of features read at a time
 
 
@@ -55,6 +56,7 @@ def partition_edges(
     owner: Path | None = None,
     memory: int = MEMORY,
     target: TargetName = "classes",
+    node_weight: int = 1,
 ) -> PartitionedGraph:
     """Partition an edge list and write the parts, reading the edges in blocks.
 
@@ -70,21 +72,27 @@ def partition_edges(
         owner: an .npy file with the part of each node, instead of `method`.
         memory: approximate memory limit in bytes.
         target: meaning of `y`: classes, labels or values.
+        node_weight: ends of edges that a node counts for when the parts are balanced. Networks
+            that store many rows of a node, such as one for each type of edges, hold less on their
+            largest process with their bytes of a node over those of an end of an edge.
 
     Raises:
-        ConfigError: fewer nodes than parts, an unknown method, or a folder of another call.
+        ConfigError: fewer nodes than parts, an unknown method, no positive weight, or a folder of
+            another call.
         DataError: unreadable files or inconsistent contents.
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
     if target not in TARGETS:
         raise ConfigError(f"target {target!r}", allowed=", ".join(TARGETS))
+    if not 1 <= node_weight <= MOST_WEIGHT:
+        raise ConfigError(f"node_weight {node_weight}", allowed=f"1 to {MOST_WEIGHT}")
     edges = shipped_path(edges)
     nodes = None if nodes is None else shipped_path(nodes)
     if nodes is None and has_node_data(edges):
         nodes = edges
     return _Partitioner(
-        edges, Path(out), parts, nodes, num_nodes, method, owner, memory, target
+        edges, Path(out), parts, nodes, num_nodes, method, owner, memory, target, node_weight
     ).run()
 
 
@@ -102,6 +110,7 @@ class _Partitioner:
         owner: Path | None,
         memory: int,
         target: TargetName,
+        node_weight: int,
     ) -> None:
         self.out, self.parts, self.memory, self.owner_file = out, parts, memory, owner
         self.work = out / "work"
@@ -134,7 +143,9 @@ class _Partitioner:
             "version": VERSION,
             "target": target,
         }
-        self.method = method
+        if node_weight != 1:  # not in the settings of calls that earlier versions began
+            self.settings["node_weight"] = node_weight
+        self.method, self.node_weight = method, node_weight
         self.state: dict[str, Any] = {"settings": self.settings, "done": [], "facts": {}}
 
     # --- stages ---------------------------------------------------------------------------------
@@ -266,9 +277,14 @@ class _Partitioner:
                 # A first pass of a radix sort: each file is small enough to be sorted in memory,
                 # and the ranges ascend, so that their concatenation is sorted.
                 _scatter(files, "in", of_node[target], _pairs(target, source))
-                for kind, values in (("weight", block.weight), ("attr", block.attr)):
+                if block.type is not None and len(block.type):
+                    self._facts["edge_types"] = max(
+                        self._facts.get("edge_types", 0), int(block.type.max()) + 1
+                    )
+                for kind in self._inputs():
+                    values = getattr(block, kind)
                     if values is not None:
-                        values = _real(values)
+                        values = values.astype(np.int32) if kind == "type" else _real(values)
                         self._facts[f"{kind}_dtype"] = values.dtype.str
                         _scatter(files, kind, of_node[target], values)
                 if self._needs_neighbours:
@@ -277,12 +293,16 @@ class _Partitioner:
         self._facts["cut_of_blocks"] = cut
 
     def _kinds(self) -> list[str]:
-        given = {
-            "out": self._needs_neighbours,
+        return ["in", *(["out"] if self._needs_neighbours else []), *self._inputs()]
+
+    def _inputs(self) -> list[str]:
+        """Return what edges have besides their ends: `weight`, `attr`, `type`."""
+        stored = {
             "weight": self.edges.weighted,
             "attr": self.edges.attr_shape is not None,
+            "type": self.edges.typed,
         }
-        return ["in", *(kind for kind, present in given.items() if present)]
+        return [kind for kind, present in stored.items() if present]
 
     def _bucket(self, kind: str, number: int) -> Path:
         return self.work / f"{kind}-{number:04d}.bin"
@@ -299,7 +319,9 @@ class _Partitioner:
             given = load_array(self.owner_file)
             owner = check_owner(given, len(degrees), self.parts).astype(np.int32)
         else:
-            owner = place(self._neighbours, degrees, self.parts, self._facts["method"])
+            owner = place(
+                self._neighbours, degrees, self.parts, self._facts["method"], self.node_weight
+            )
         empty = np.flatnonzero(np.bincount(owner, minlength=self.parts) == 0)
         if len(empty):
             raise ConfigError(
@@ -339,9 +361,8 @@ class _Partitioner:
                 far += np.bincount(part[foreign], minlength=self.parts)
                 needed.add(part[foreign], source[foreign])
                 _scatter(files, "in", part, source)
-                for kind in ("weight", "attr"):
-                    if (kind, 0) in files:
-                        _scatter(files, kind, part, self._values(kind, number)[order])
+                for kind in self._inputs():
+                    _scatter(files, kind, part, self._values(kind, number)[order])
         needed.save(self.work / "needed.npy")
         self._facts.update(cut=cut, duplicate_edges=duplicates, far=far.tolist())
 
@@ -353,7 +374,7 @@ class _Partitioner:
         # One 64-bit key instead of a sort by two columns: (2^31)^2 < 2^63.
         key = (pairs[:, 0].astype(np.int64) - begin) * nodes + pairs[:, 1]
         order = None
-        if self.edges.weighted or self.edges.attr_shape is not None:
+        if self._inputs():
             order = np.argsort(key, kind="stable")
             key = key[order]
         else:
@@ -364,7 +385,7 @@ class _Partitioner:
         return rows, (key - rows.astype(np.int64) * nodes).astype(np.int32), order
 
     def _values(self, kind: str, number: int) -> Array:
-        shape = () if kind == "weight" else self.edges.attr_shape or ()
+        shape = self.edges.attr_shape or () if kind == "attr" else ()
         dtype = np.dtype(self._facts[f"{kind}_dtype"])
         return np.fromfile(self._bucket(kind, number), dtype).reshape(-1, *shape)
 
@@ -417,9 +438,9 @@ class _Partitioner:
         }
         edges = int(pointer[-1])
         files["column.npy"] = self._copy("in", p, folder / "column.npy", edges, lookup)
-        for kind, name in (("weight", "edge_weight"), ("attr", "edge_attr")):
-            if kind in self._kinds():
-                files[f"{name}.npy"] = self._copy(kind, p, folder / f"{name}.npy", edges, None)
+        for kind in self._inputs():
+            name = f"edge_{kind}.npy"
+            files[name] = self._copy(kind, p, folder / name, edges, None)
         return {
             "nodes": len(own),
             "edges": edges,

@@ -67,16 +67,19 @@ def choose_method(degrees: Array, memory: int) -> str:
     return "greedy" if has_hubs(degrees) else "clusters"
 
 
-def place(neighbours: Neighbours, degrees: Array, parts: int, method: str) -> Array:
+def place(
+    neighbours: Neighbours, degrees: Array, parts: int, method: str, node_weight: int = 1
+) -> Array:
     """Return the owner of each node, shape (N,), int32.
 
     Args:
         neighbours: returns an iterator over the rows of all nodes.
         degrees: in- plus out-degree of each node, shape (N,).
-        parts: number of parts, balanced by degree.
+        parts: number of parts, balanced by the sum of degree and `node_weight`.
         method: `metis`, `clusters`, `greedy` or `block`.
+        node_weight: ends of edges that the rows of a node count for.
     """
-    weights = (degrees + 1).astype(np.int32)
+    weights = (degrees + node_weight).astype(np.int32)
     log.info("placing %d nodes in %d parts: %s", len(degrees), parts, method)
     if parts > 1 and method in _PASSES:
         return _PASSES[method](neighbours, weights, parts)

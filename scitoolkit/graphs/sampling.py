@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.graphs import sharing
 from scitoolkit.graphs.adapter import named_inputs
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.losses import class_sums, label_sums, value_sums
-from scitoolkit.graphs.own_inputs import OwnInputs, read_whole
+from scitoolkit.graphs.node_graph import OwnInputs
 from scitoolkit.io.loader import BatchLoader
 
 
@@ -130,16 +129,12 @@ class SampledNodeTask:
         return len(batch["label"])
 
 
-def sampled(
-    config: GraphConfig, own: OwnInputs, model: nn.Module
-) -> tuple[SampledNodeTask, dict[str, BatchLoader]]:
-    """Return the task and the loaders of train and validation.
+def sampled_task(config: GraphConfig, own: OwnInputs, model: nn.Module) -> SampledNodeTask:
+    """Return the task of a model that sees sampled neighbourhoods.
 
     Raises:
         ConfigError: several processes, which would sample other neighbours than one.
-        BackendError: no package that samples.
     """
-    assert config.sampling is not None
     if own.part.ranks.size > 1:
         raise ConfigError(
             f"sampled neighbours on {own.part.ranks.size} processes",
@@ -147,21 +142,24 @@ def sampled(
             allowed="one process",
             fix="leave `sampling` out: the processes divide the graph",
         )
-    graph = read_whole(config.data, config.data.path)
-    named = named_inputs(model, graph.inputs)
-    every = np.arange(graph.num_nodes)
-    x = sharing.normalised_features(graph, config.data.normalise, every)
-    settings, loaders = config.training, {}
-    for part in ("train", "validation"):
-        nodes = graph.parts.get(part, every[:0])
-        if len(nodes):
-            source = SampledNeighbours(graph, x, nodes, config.sampling.neighbours, settings.seed)
-            # Without a thread: the sampler draws from the generator that the model draws from.
-            loaders[part] = BatchLoader(
-                source,
-                settings.batch_size,
-                seed=settings.seed,
-                shuffle=part == "train",
-                prefetch=0,
-            )
-    return SampledNodeTask(model, config, own, named), loaders
+    return SampledNodeTask(model, config, own, named_inputs(model, own.part.inputs))
+
+
+def sampled_loader(config: GraphConfig, graph: Graph, x: Tensor, part: str) -> BatchLoader:
+    """Return the batches of the labelled nodes of a part.
+
+    Args:
+        config: of the job, with `sampling`.
+        graph: the whole graph.
+        x: features of all nodes, shape (N, F).
+        part: train or validation.
+
+    Raises:
+        BackendError: no package that samples.
+    """
+    assert config.sampling is not None
+    settings = config.training
+    neighbours, seed = config.sampling.neighbours, settings.seed
+    source = SampledNeighbours(graph, x, graph.parts[part], neighbours, seed)
+    # Without a thread: the sampler draws from the generator that the model draws from.
+    return BatchLoader(source, settings.batch_size, seed=seed, shuffle=part == "train", prefetch=0)

@@ -104,6 +104,7 @@ RULES: dict[str, Rule] = {
     ),
     "cat": _joined,
     "concat": _joined,
+    "concatenate": _joined,
     "stack": _joined,
     "flip": _flipped,
     "unbind": _unbound,

@@ -86,6 +86,7 @@ class StoredPart(ScaledPart):
             graph.header["num_features"],
             graph.header["edge_weight"],
             None if attr is None else tuple(attr),
+            graph.header.get("edge_types", 0),
         )
         self.nodes = torch.from_numpy(self.files.read("nodes"))
         self._num_edges = int(record["edges"])
@@ -139,8 +140,9 @@ class StoredPart(ScaledPart):
         return self._layout.gather
 
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of local edges."""
-        return self.files.read(name)
+        """Return `edge_weight`, `edge_attr` or `edge_type` of local edges."""
+        values = self.files.read(name)
+        return values.astype(np.int64) if name == "edge_type" else values
 
 
 def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix, Array]:
@@ -209,4 +211,5 @@ def whole_graph(graph: PartitionedGraph) -> Graph:
         of_edges("edge_weight"),
         of_edges("edge_attr"),
         graph.header["target"],
+        of_edges("edge_type"),
     )

@@ -14,6 +14,8 @@ from typing import Any
 
 import h5py
 
+from scitoolkit.core.remote import STORE_FILES
+
 MAGIC = b"SciC"
 """Magic number of a stream; a compressed .npy file is one stream."""
 STREAM = "scitoolkit_stream"
@@ -27,8 +29,6 @@ FILTER_ID = 33793
 """From the range that HDF5 reserves for unregistered filters (32768 to 65535)."""
 CODEC = "scitoolkit.interpolation"
 """Name of the codec in the metadata of Zarr arrays."""
-STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-"""Metadata files, of which a Zarr store has at least one at its root."""
 
 
 class StoreFiles:

@@ -119,9 +119,7 @@ class CapturedCall:
             )
 
 
-def recorded(
-    call: Callable[[], dict[str, Tensor]],
-) -> tuple[Callable[[], None], dict[str, Tensor]]:
+def recorded(call: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
     """Record the kernels of a call; return the function that replays them, and its outputs.
 
     Args:

@@ -11,16 +11,7 @@ import numpy as np
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import apply
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import (
-    Bars,
-    Figure,
-    Lines,
-    Multiples,
-    Results,
-    Series,
-    Table,
-    Verdict,
-)
+from scitoolkit.core.results import Bars, Figure, Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
 

@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.data_differences import Accepts, Difference, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.atoms import CHECKED_FRAMES, AtomsCollection, Configuration, bond_ratio
+from scitoolkit.io.atoms import CHECKED_FRAMES, AtomsCollection, bond_ratio
 from scitoolkit.io.facts import of_atoms
 
 log: Logger = get_logger(__name__)
@@ -24,7 +24,9 @@ ALLOWANCE = 1.25
 """Factor by which distances of other frames may differ from a wrong unit's and count as such."""
 
 
-def frames_facts(frames: AtomsCollection, species: Sequence[str] = ()) -> DataFacts:
+def frames_facts(
+    frames: AtomsCollection, species: Sequence[str] = (), *, types: int = 0
+) -> DataFacts:
     """Return the facts of frames: species, labels with units, periodicity, nearest distances.
 
     At most 64 frames are read, spread over the collection.
@@ -32,15 +34,13 @@ def frames_facts(frames: AtomsCollection, species: Sequence[str] = ()) -> DataFa
     Args:
         frames: in eV and Å.
         species: of the model; by default those of the frames that are read.
+        types: number of species of the model that the frames are for: the types of a deepmd system
+            may have numbers for names, which any model takes.
     """
     picks = np.unique(np.linspace(0, len(frames) - 1, CHECKED_FRAMES).astype(int))
     sample = [frames[int(index)] for index in picks] if len(frames) else []
-    return configurations_facts(sample, species)
-
-
-def configurations_facts(sample: Sequence[Configuration], species: Sequence[str] = ()) -> DataFacts:
-    """Return the facts of configurations; see `frames_facts`."""
-    names = species or sorted({str(s) for frame in sample for s in frame.species})
+    numbered = {f"Type_{number}" for number in range(types)}
+    names = species or sorted({str(s) for frame in sample for s in frame.species} - numbered)
     labels = {
         label: unit
         for label, unit in UNITS.items()
@@ -71,14 +71,12 @@ def require_trained(
     if trained is None:
         log.info("%s: not compared with the training data, which the model has no facts of", where)
         return
-    facts = frames_facts(frames)
-    numbered = {f"Type_{number}" for number in range(len(trained.species))}
-    facts = replace(facts, species=tuple(s for s in facts.species if s not in numbered))
+    facts = frames_facts(frames, types=len(trained.species))
     accepts = replace(ACCEPTS, species="superset") if new_species else ACCEPTS
-    refuse(compare(trained, facts, accepts) + _another_unit(trained, facts), where)
+    refuse(compare(trained, facts, accepts) + another_unit(trained, facts), where)
 
 
-def _another_unit(trained: DataFacts, facts: DataFacts) -> list[Difference]:
+def another_unit(trained: DataFacts, facts: DataFacts) -> list[Difference]:
     """Return an error if all distances are those of the training times the factor of a unit."""
     if NEAREST not in trained.parameters or NEAREST not in facts.parameters:
         return []

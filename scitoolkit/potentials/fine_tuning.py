@@ -20,6 +20,7 @@ from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.deepmd.weights import read_deepmd
 from scitoolkit.potentials.equivariant.mace_weights import read_mace
+from scitoolkit.potentials.facts import require_trained
 from scitoolkit.potentials.former_head import FORMER
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig
@@ -244,3 +245,36 @@ class ReplayedGraphs(GraphSet):
     def spread(self, most: int) -> Iterator[Batch]:
         """Yield at most `most` of the new graphs, evenly spread over the set."""
         return self._new.spread(most)
+
+
+def replayed(
+    start: StartConfig, seed: int, model: Potential, source: Potential, frames: AtomsCollection
+) -> tuple[GraphSet, Tensor | None]:
+    """Return graphs of the former training, and the change of their E0; see `ReplayedGraphs`.
+
+    Args:
+        start: of the configuration.
+        seed: of the draw of frames.
+        model: with its E0.
+        source: the model of the start.
+        frames: of the files of `start.replay`.
+    """
+    frames.check(energy=False, forces=False)
+    require_trained(source_facts(start), frames, "start.replay")
+    change = None
+    if start.heads == "shared":
+        change = _constants(model).double()
+        change[: len(source.type_map)] -= _constants(source)
+    chosen = drawn_replay(frames, start.replay_frames, seed)
+    return GraphSet(frames, chosen, model.type_map, model.cutoff), change
+
+
+@torch.no_grad()
+def _constants(model: Potential) -> Tensor:
+    """Return the constant part of the energy of an atom with neighbours by species, eV, (T,)."""
+    constants = model.get_buffer("shift").detach().cpu().clone()
+    if model.is_pinned:
+        constants -= model.lone_network_energies().cpu()
+    if model.interaction is not None:
+        constants += model.interaction.means.detach().cpu()
+    return constants

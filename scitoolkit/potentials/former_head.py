@@ -103,8 +103,6 @@ class TwoHeads(nn.Module):
     def former_model(self, settings: ModelConfig) -> Potential:
         """Return a potential with the readout and E0 of the former training, not pinned."""
         former = settings.build(self.model.type_map)
-        if self.model.interaction is not None:
-            former.add_interaction()
         former.load_state_dict(self.model.state_dict() | self._former())
         former.is_pinned = self.model.is_pinned
         former.unpin()

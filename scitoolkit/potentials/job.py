@@ -9,27 +9,37 @@ from typing import Any, ClassVar
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.export.options import LibraryOptions
+from scitoolkit.surrogate import StagesAt, SurrogateJob
 from scitoolkit.training import TrainingJob
 
 
-class PotentialJob(PipelineJob, TrainingJob):
+class PotentialJob(SurrogateJob):
     """Training, evaluation, prediction and export of interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
-    pipeline_name: ClassVar[str] = "scitoolkit.potentials.pipeline"
+    stages = StagesAt("scitoolkit.potentials.stages:PotentialStages")
     export_options: ClassVar[type[LibraryOptions]] = LibraryOptions
     task: ClassVar[str] = "potential"
     starter_name: ClassVar[str] = "scitoolkit.potentials.starter:starter"
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
-        """Refuse label names that occur in no file of the configuration."""
+        """Refuse label names that occur in no file of the configuration.
+
+        Facts of frames need all of them: they are read by the training, and by a dry run.
+        """
         check_label_names(config.data.files, config.data.labels)
-        return super().validate(config)
+        return TrainingJob.validate(self, config)
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Write energies, forces and virials of the configurations of a file as .nc or .xyz."""
+        from scitoolkit.potentials.stages import predict_file
+
+        predict_file(directory, source, output)
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Refuse several processes for commands other than `predict`."""
@@ -49,9 +59,13 @@ class PotentialJob(PipelineJob, TrainingJob):
 
     def export(self, directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
         """Write, compile and check the C library of a model; see `potentials.export`."""
-        from scitoolkit.potentials import pipeline
+        from scitoolkit.potentials.export.write import export_library
+        from scitoolkit.potentials.saved import load_model
 
-        return pipeline.export(directory, output, options)
+        model, config, _ = load_model(directory, options.precision)
+        if options.compress:
+            model.compress()
+        return export_library(model, config.model, Path(output))
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the weights and the saved configuration, whose type map is filled in."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,7 @@ class Potential(nn.Module, ABC):
         self.cutoff: float = float(cutoff)
         self.zbl: Zbl | None = None if zbl is None else Zbl(zbl, type_map, cutoff)
         self.interaction: MeanInteraction | None = None
+        self.register_load_state_dict_pre_hook(_with_interaction)
         self.is_pinned: bool = False
 
     @abstractmethod
@@ -275,3 +276,9 @@ def autograd_edge_gradients(
         if len(vectors):
             (gradient,) = torch.autograd.grad(atomic.sum(), vectors, create_graph=model.training)
     return (atomic if model.training else atomic.detach()), vectors.detach(), gradient
+
+
+def _with_interaction(module: Potential, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Add the mean interaction energy to a model whose stored weights have one."""
+    if f"{prefix}interaction.energy" in state:
+        module.add_interaction()

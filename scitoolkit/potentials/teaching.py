@@ -31,14 +31,13 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.data import GraphLoader
 from scitoolkit.potentials.fine_tuning import perturb
-from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
-from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.reference_energies import refit_energies
 from scitoolkit.potentials.teaching_config import CommitteeConfig
+from scitoolkit.surrogate import Stages, start
 from scitoolkit.training import Trainer, world_size
+from scitoolkit.training.processes import on_rank_zero
 
 log: logging.Logger = get_logger(__name__)
 FOLDER, CHOSEN = "frames", "chosen.json"
@@ -64,16 +63,12 @@ class Round:
     labelled: int
 
 
-def with_files(config: PotentialConfig, directory: Path) -> PotentialConfig:
-    """Return the configuration with the labelled files of a run instead of the generator.
-
-    A configuration without a generator is returned unchanged.
+def files_of(config: PotentialConfig, directory: Path) -> list[Path]:
+    """Return the labelled files of a run, by number.
 
     Raises:
-        DataError: the run has no labelled files, such as a copied `model/` folder.
+        DataError: the run has none, such as a copied `model/` folder.
     """
-    if config.data.generator is None:
-        return config
     folder = Path(directory) / FOLDER
     if not folder.is_dir():
         raise DataError(
@@ -81,18 +76,35 @@ def with_files(config: PotentialConfig, directory: Path) -> PotentialConfig:
             where=str(folder),
             fix="the run directory, or a file of frames to evaluate on",
         )
-    files = _files(folder, config)
+    return _files(folder, config)
+
+
+def with_files(
+    config: PotentialConfig, files: Sequence[Path], *, few: bool = False
+) -> PotentialConfig:
+    """Return the configuration with files by number instead of the generator, or those of `few`."""
     held, tested = config.data.teaching.validation, config.data.teaching.held_out
+    if few:
+        return _reading(config, files[1:FEW], files[:1], [])
     return _reading(config, files[tested:], files[:held], files[held:tested])
 
 
-def make_files(config: PotentialConfig, directory: Path, *, begun: bool = False) -> None:
+def make_files(
+    stages: Stages,
+    config: PotentialConfig,
+    directory: Path,
+    *,
+    begun: bool = False,
+    sample: bool = False,
+) -> None:
     """Label the missing frames of a job.
 
     Args:
-        config: a configuration without a generator needs no frames.
+        stages: of potentials, which train the members of a committee.
+        config: with a generator.
         directory: of the run.
         begun: whether a checkpoint will be resumed, which fixes the number of samples.
+        sample: whether to label a few samples, for a dry run.
 
     Raises:
         ConfigError: a committee in several processes, or another number of samples than the
@@ -100,31 +112,17 @@ def make_files(config: PotentialConfig, directory: Path, *, begun: bool = False)
         NumericalError: a sample and all its replacements failed.
         DataError: the disk is full; finished samples are kept.
     """
-    if config.data.generator is None:
+    folder = Path(directory) / FOLDER
+    if sample:
+        _Teacher(config, folder).make(FEW)
         return
-    if world_size() > 1:
-        if config.data.teaching.committee is not None:
-            raise ConfigError(
-                f"a committee trains in one process, and there are {world_size()}",
-                where="data.teaching.committee",
-                fix="leave --nproc out, or committee=null",
-            )
-        from scitoolkit.training.processes import on_rank_zero
-
-        on_rank_zero(lambda: _make(config, Path(directory) / FOLDER, begun))
-    else:
-        _make(config, Path(directory) / FOLDER, begun)
-
-
-def first_files(config: PotentialConfig, folder: Path) -> PotentialConfig:
-    """Label a few samples in `folder` and return the configuration that reads them.
-
-    A configuration without a generator is returned unchanged.
-    """
-    if config.data.generator is None:
-        return config
-    files = _Teacher(config, folder).make(FEW)
-    return _reading(config, files[1:], files[:1], files[:1])
+    if world_size() > 1 and config.data.teaching.committee is not None:
+        raise ConfigError(
+            f"a committee trains in one process, and there are {world_size()}",
+            where="data.teaching.committee",
+            fix="leave --nproc out, or committee=null",
+        )
+    on_rank_zero(lambda: _make(stages, config, folder, begun))
 
 
 def rounds(directory: Path) -> list[Round]:
@@ -184,7 +182,7 @@ def _common_start(committee: CommitteeConfig) -> str:
     )
 
 
-def _make(config: PotentialConfig, folder: Path, begun: bool) -> None:
+def _make(stages: Stages, config: PotentialConfig, folder: Path, begun: bool) -> None:
     teacher, committee = _Teacher(config, folder), config.data.teaching.committee
     done = rounds(folder.parent)
     count = len(_files(folder, config))
@@ -201,7 +199,7 @@ def _make(config: PotentialConfig, folder: Path, begun: bool) -> None:
         if done and done[-1].disagreement < committee.tolerance:
             log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
             break
-        done.append(_chosen(config, teacher, files, count))
+        done.append(_chosen(stages, config, teacher, files, count))
         write_atomic(folder / CHOSEN, json.dumps([asdict(each) for each in done]) + "\n")
         teacher.take(done)
         count += len(done[-1].candidates)
@@ -273,10 +271,7 @@ def _files(folder: Path, config: PotentialConfig) -> list[Path]:
 
 
 def _reading(
-    config: PotentialConfig,
-    train: Sequence[Path],
-    validation: Sequence[Path],
-    test: Sequence[Path],
+    config: PotentialConfig, train: Sequence[Path], validation: Sequence[Path], test: Sequence[Path]
 ) -> PotentialConfig:
     data = config.data.model_copy(
         update={
@@ -289,13 +284,15 @@ def _reading(
     return config.model_copy(update={"data": data})
 
 
-def _chosen(config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int) -> Round:
+def _chosen(
+    stages: Stages, config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int
+) -> Round:
     """Train the members on the samples before `begin` and choose candidates of the next ones."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
     assert committee is not None
     held = teaching.held_out
     reading = _reading(config, files[held:], files[: teaching.validation], [])
-    members = [_member(reading, number, begin) for number in range(committee.members)]
+    members = [_member(stages, reading, number, begin) for number in range(committee.members)]
     candidates, best, first = {}, [], []
     for number in range(begin, min(begin + committee.per_round, teacher.total)):
         found = [
@@ -316,7 +313,7 @@ def _chosen(config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], b
     return told
 
 
-def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
+def _member(stages: Stages, config: PotentialConfig, number: int, begin: int) -> Potential:
     """Return a trained member of the round that begins at sample `begin`."""
     committee = config.data.teaching.committee
     assert committee is not None
@@ -326,19 +323,18 @@ def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
         update={"steps": committee.steps, "seed": seed, "progress": False, "loggers": ()}
     )
     settings = {"model": model.model_copy(update={"seed": seed}), "training": training}
-    ready = prepare(config.model_copy(update=settings))
+    begun = start(stages, config.model_copy(update=settings))
+    data, member = begun.opened.data, begun.model
     if config.start is not None:
-        perturb(ready.model, committee.perturbation, seed)
-        if ready.e0_fitted:
-            refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
-    trainer = Trainer(PotentialTask(ready.model, config.loss, training.schedule), training)
-    trainer.fit(
-        GraphLoader(ready.train, training.batch_size, seed=training.seed),
-        GraphLoader(ready.validation, 1, shuffle=False),
-    )
+        perturb(member, committee.perturbation, seed)
+        if data.e0_is_fitted(config):
+            refit_energies(member, data.sample(config))
+    trainer = Trainer(begun.task, training)
+    trainer.fit(begun.loaders["train"], begun.loaders["validation"])
     trainer.load_best()
-    merge_low_rank_changes(ready.model)
-    return ready.model.eval()
+    begun.close()
+    merge_low_rank_changes(member)
+    return member.eval()
 
 
 def _disagreement(members: Sequence[Potential], atoms: Any) -> float:

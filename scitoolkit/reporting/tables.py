@@ -60,7 +60,6 @@ def best_rows(table: Table) -> list[set[int]]:
     columns = range(len(table.columns))
     if table.best is None:
         return [set() for _ in columns]
-    pick = min if table.best == "min" else max
     rows_of_columns: list[set[int]] = []
     for j in columns:
         numbers: dict[int, Any] = {
@@ -69,7 +68,8 @@ def best_rows(table: Table) -> list[set[int]]:
         if j == 0 or len(set(numbers.values())) < 2:
             rows_of_columns.append(set())
             continue
-        best = pick(numbers.values())
+        smallest = (table.best == "min") != (table.columns[j] in table.opposite)
+        best = (min if smallest else max)(numbers.values())
         rows_of_columns.append({i for i, value in numbers.items() if value == best})
     return rows_of_columns
 

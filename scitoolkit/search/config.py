@@ -72,6 +72,8 @@ class BudgetConfig(Config):
         trial_seconds: wall-time limit of one trial.
         trial_memory: limit on the resident memory of a worker process, such as `4GiB`.
         patience: number of failures before the first success at which the search stops.
+        disk_patience: seconds during which a log that cannot be written, as on a full disk, is
+            retried before the search ends.
     """
 
     trials: PositiveInt | None = None
@@ -84,6 +86,7 @@ class BudgetConfig(Config):
     trial_seconds: PositiveFloat | None = None
     trial_memory: str | None = None
     patience: PositiveInt = 10
+    disk_patience: PositiveFloat = 60.0
 
     @field_validator("trial_memory")
     @classmethod

@@ -92,6 +92,7 @@ class SearchJob(Job):
             limits=config.budget.limits(),
             keep=config.keep,
             patience=config.budget.patience,
+            disk_patience=config.budget.disk_patience,
         )
         for path in config.imported:
             search.import_trials(path)

@@ -74,7 +74,7 @@ class TrialLog:
             with self.turn():
                 self.events, end = _read(self.path)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-            if not shared:
+            if not shared and os.fstat(self._file).st_size > end:  # a line that was cut
                 os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
         except OSError as error:

@@ -179,7 +179,7 @@ def statistics_of(
     )
     out = []
     for name in simulations.fields:
-        if found.values[name].is_constant and source != "sample":
+        if found.values[name].is_constant.all() and source != "sample":
             raise DataError(
                 "the field is constant",
                 where=f"variable {name}",

@@ -57,7 +57,8 @@ from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate, descr
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.superresolution.traced import traced
 from scitoolkit.surrogate import Opened, Stages, Trained, load, open_checked
-from scitoolkit.surrogate.lifecycle import close, record_content
+from scitoolkit.surrogate.lifecycle import record_content
+from scitoolkit.surrogate.opening import close
 from scitoolkit.surrogate.stages import Parts, Rows
 
 log = get_logger(__name__)
@@ -99,7 +100,6 @@ class SuperresolutionStages(Stages):
         config, facts = trained.config, trained.facts
         data = config.data.model_copy(update={"fields": list(head.fields)})
         if facts is None:
-            log.info("%s has no facts: steps and dates are not compared", trained.folder.directory)
             facts = header_facts(head.fields, head.units, head.dims, head.dim_units)
         return replace(trained, config=config.model_copy(update={"data": data}), facts=facts)
 

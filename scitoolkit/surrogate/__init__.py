@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.lifecycle import evaluate as evaluate
     from scitoolkit.surrogate.lifecycle import fit as fit
     from scitoolkit.surrogate.lifecycle import load as load
-    from scitoolkit.surrogate.lifecycle import open_checked as open_checked
     from scitoolkit.surrogate.lifecycle import save as save
     from scitoolkit.surrogate.lifecycle import start as start
     from scitoolkit.surrogate.lifecycle import train as train
+    from scitoolkit.surrogate.opening import open_checked as open_checked
     from scitoolkit.surrogate.stages import Calibrates as Calibrates
+    from scitoolkit.surrogate.stages import Concludes as Concludes
+    from scitoolkit.surrogate.stages import DataStages as DataStages
     from scitoolkit.surrogate.stages import Describes as Describes
     from scitoolkit.surrogate.stages import Ensembles as Ensembles
     from scitoolkit.surrogate.stages import Examines as Examines
@@ -35,12 +37,16 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Produces as Produces
     from scitoolkit.surrogate.stages import Records as Records
     from scitoolkit.surrogate.stages import Reports as Reports
+    from scitoolkit.surrogate.stages import Settles as Settles
     from scitoolkit.surrogate.stages import Stages as Stages
+    from scitoolkit.surrogate.stages import Stores as Stores
     from scitoolkit.surrogate.stages import Traceable as Traceable
     from scitoolkit.surrogate.stages import Trained as Trained
 
 _HOMES = {
     "Calibrates": "stages",
+    "DataStages": "stages",
+    "Concludes": "stages",
     "Describes": "stages",
     "Ensembles": "stages",
     "Examines": "stages",
@@ -52,9 +58,11 @@ _HOMES = {
     "Produces": "stages",
     "Records": "stages",
     "Reports": "stages",
+    "Settles": "stages",
     "Stages": "stages",
     "StagesAt": "job",
     "Start": "lifecycle",
+    "Stores": "stages",
     "SurrogateJob": "job",
     "Traceable": "stages",
     "Trained": "stages",
@@ -62,7 +70,7 @@ _HOMES = {
     "evaluate": "lifecycle",
     "fit": "lifecycle",
     "load": "lifecycle",
-    "open_checked": "lifecycle",
+    "open_checked": "opening",
     "save": "lifecycle",
     "start": "lifecycle",
     "train": "lifecycle",

@@ -17,7 +17,7 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.training import TrainingJob
 
 if TYPE_CHECKING:
-    from scitoolkit.surrogate.stages import Stages
+    from scitoolkit.surrogate.stages import DataStages, Stages
 
 
 class StagesAt:
@@ -43,6 +43,7 @@ class SurrogateJob(TrainingJob):
 
     Attributes:
         stages: an instance, or `StagesAt` that names their class.
+        data_stages: those of the data alone, if their module imports no torch.
 
     Example:
         class SteadyJob(SurrogateJob):
@@ -51,47 +52,44 @@ class SurrogateJob(TrainingJob):
     """
 
     stages: ClassVar[Stages | StagesAt]
+    data_stages: ClassVar[DataStages | StagesAt | None] = None
 
     # Functions import what imports torch: `validate --no-data` and `ls` do without.
 
     def validate(self, config: Any) -> Sequence[Finding]:
         """Open the data and report what is wrong with them."""
-        from scitoolkit.surrogate.lifecycle import close, opened
+        from scitoolkit.surrogate.opening import close, opened
         from scitoolkit.surrogate.stages import Examines
 
-        data = opened(self.stages, config, config.data.path, keep=False)
+        stages = self.data_stages or self.stages
+        data = opened(stages, config, config.data.path, keep=False)
         try:
-            facts, accepts = self.stages.facts(config, data), self.stages.accepts(config)
+            facts, accepts = stages.facts(config, data), stages.accepts(config)
             findings = [
                 Finding(str(d), "data", "error" if d.level == "error" else "warning")
                 for d in problems(facts, accepts)
             ]
-            if isinstance(self.stages, Examines) and not any(f.level == "error" for f in findings):
-                findings += self.stages.examine(config, data)
+            if isinstance(stages, Examines) and not any(f.level == "error" for f in findings):
+                findings += stages.examine(config, data)
         finally:
             close(data)
         return [*super().validate(config), *findings]
 
     def check(self, config: Any) -> Mapping[str, Any]:
         """Do everything up to the loss of one batch; write nothing."""
-        from scitoolkit.surrogate.lifecycle import first_batch, sizes, start
+        from scitoolkit.surrogate.lifecycle import first_step, sizes, start
         from scitoolkit.surrogate.stages import Describes
 
         with TemporaryDirectory() as folder:
             begun = start(self.stages, config, Path(folder), sample=True)
             try:
-                loader, opened = begun.loaders["train"], begun.opened
-                loss, parts = begun.task.loss(first_batch(loader))
+                opened = begun.opened
                 told = self.stages.describe(opened) if isinstance(self.stages, Describes) else {}
-                explain = getattr(loader, "explain", None)
                 return {
                     "units": {v.name: v.units for v in opened.facts.variables},
                     **told,
                     "samples": sizes(opened.parts),
-                    "parameters": sum(p.numel() for p in begun.model.parameters()),
-                    "first_loss": float(loss.detach()),
-                    **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
-                    **({"loader": explain()} if explain else {}),
+                    **first_step(begun),
                 }
             finally:
                 begun.close()
@@ -110,7 +108,8 @@ class SurrogateJob(TrainingJob):
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Apply a surrogate to a file."""
-        from scitoolkit.surrogate.lifecycle import close, load, open_checked
+        from scitoolkit.surrogate.lifecycle import load
+        from scitoolkit.surrogate.opening import close, open_checked
 
         trained = load(self.stages, self.config_class, directory)
         opened = open_checked(self.stages, trained.config, source, trained.facts)

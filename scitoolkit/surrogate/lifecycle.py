@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from scitoolkit.core.contracts import Batch, Loader, Task
-from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError
@@ -34,8 +34,10 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
+from scitoolkit.surrogate.opening import close, open_checked, source_path
 from scitoolkit.surrogate.stages import (
     Calibrates,
+    Concludes,
     Ensembles,
     Finalises,
     Indexes,
@@ -45,7 +47,9 @@ from scitoolkit.surrogate.stages import (
     Records,
     Reports,
     Rows,
+    Settles,
     Stages,
+    Stores,
     Trained,
 )
 from scitoolkit.training import Trainer, current_rank, load_best, world_size
@@ -66,13 +70,14 @@ class Start:
     Attributes:
         opened: data, facts, split and measured numbers.
         model: untrained, on the CPU.
-        task: loss and metrics of the model or of the ensemble.
-        loaders: batches of `train`, and of `validation` unless that part is empty.
+        task: loss and metrics of the model or of the ensemble; None if it is trained in no steps.
+        loaders: batches of `train`, and of `validation` unless that part is empty; none without
+            a task.
     """
 
     opened: Opened
     model: Any
-    task: Task
+    task: Task | None
     loaders: Mapping[str, Loader]
 
     def close(self) -> None:
@@ -80,64 +85,6 @@ class Start:
         for loader in self.loaders.values():
             close(loader)
         close(self.opened.data)
-
-
-def close(thing: Any) -> None:
-    """Close what can be closed."""
-    end = getattr(thing, "close", None)
-    if end is not None:
-        end()
-
-
-def source_path(stages: Stages, config: Any, directory: Path | None) -> Any:
-    """Return the path of the training data of a run."""
-    if isinstance(stages, Produces) and directory is not None:
-        files = stages.files(config, Path(directory))
-        if files is not None:
-            return files
-    return config.data.path
-
-
-def opened(stages: Stages, config: Any, path: Any, keep: bool | None) -> Any:
-    """Return opened data without a look at their facts; see `open_checked`."""
-    if keep is not None and isinstance(stages, Indexes):
-        return stages.open_indexed(config, path, keep)
-    return stages.open(config, path)
-
-
-def open_checked(
-    stages: Stages,
-    config: Any,
-    path: Any,
-    trained: DataFacts | None = None,
-    *,
-    keep: bool | None = None,
-) -> Any:
-    """Open data; refuse what is wrong or differs, convert what can be converted.
-
-    The only way from a path to data, in training and in use.
-
-    Args:
-        stages: of the domain.
-        config: of the job.
-        path: files to open.
-        trained: facts of the training data; None in training itself.
-        keep: for training data, whether an index of the files may be stored; None in use.
-
-    Raises:
-        DataError: with every difference that changes the result, both sides and the remedy.
-    """
-    data = opened(stages, config, path, keep)
-    try:
-        facts, accepts = stages.facts(config, data), stages.accepts(config)
-        differences = problems(facts, accepts)
-        if trained is not None:
-            differences += compare(trained, facts, accepts)
-        refuse(differences, str(getattr(data, "where", path)))
-        return stages.convert(data, differences, trained)
-    except BaseException:
-        close(data)
-        raise
 
 
 def require_disjoint(parts: Parts, where: str) -> None:
@@ -188,9 +135,9 @@ def start(
         sample: for a dry run, which may measure on a few samples.
     """
     if isinstance(stages, Produces) and directory is not None:
-        stages.produce(config, Path(directory))
+        stages.produce(config, Path(directory), sample)
     path = source_path(stages, config, directory)
-    if world_size() > 1:
+    if world_size() > 1 and isinstance(stages, Indexes):
         # Rank 0 opens first: it may write an index that the others read.
         on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
     data = open_checked(stages, config, path, keep=not sample)
@@ -213,15 +160,33 @@ def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
         stages.initialise(config, opened, member)
     tasks = [stages.task(config, opened, member) for member in members_of(model)]
     task = tasks[0]
+    if task is None:
+        return Start(opened, model, None, {})
     if len(tasks) > 1:
+        several = [t for t in tasks if t is not None]
         # A task may train another module with the same weights, such as the slab of this process.
-        task = MembersTask(_joined(stages, [t.model for t in tasks]), tasks)
+        task = MembersTask(_joined(stages, [t.model for t in several]), several)
     loaders = {
         part: stages.loader(config, opened, part, model)
         for part in ("train", "validation")
         if len(opened.parts.get(part, ()))
     }
     return Start(opened, model, task, loaders)
+
+
+def first_step(begun: Start) -> dict[str, Any]:
+    """Return the loss of the first batch and sizes, for a dry run; nothing without a task."""
+    if begun.task is None:
+        return {}
+    loader = begun.loaders["train"]
+    loss, parts = begun.task.loss(first_batch(loader))
+    explain = getattr(loader, "explain", None)
+    return {
+        "parameters": sum(p.numel() for p in begun.task.model.parameters()),
+        "first_loss": float(loss.detach()),
+        **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
+        **({"loader": explain()} if explain else {}),
+    }
 
 
 def first_batch(loader: Any) -> Batch:
@@ -272,7 +237,16 @@ def record_content(run: RunDirectory, campaign: Campaign, where: str, *, resume:
 def fit(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool = False
 ) -> Trainer:
-    """Train; rank 0 then holds the best weights, finalised, on the CPU."""
+    """Train; rank 0 then holds the best weights, finalised, on the CPU.
+
+    Args:
+        stages: of the domain.
+        config: of the job.
+        begun: with a task.
+        run: to train into.
+        resume: continue from its newest checkpoint.
+    """
+    assert begun.task is not None
     trainer, loaders = Trainer(begun.task, config.training, run=run), begun.loaders
     try:
         trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
@@ -280,7 +254,11 @@ def fit(
         for loader in loaders.values():
             close(loader)
     if current_rank() == 0:
-        load_best(begun.model, run.checkpoints)
+        trained = begun.task.model
+        # A task may train a module around the model, whose weights are in it, or another one with
+        # the same weights, such as the slab of this process.
+        is_inside = any(module is begun.model for module in trained.modules())
+        load_best(trained if is_inside else begun.model, run.checkpoints)
         begun.model.cpu()
         if isinstance(stages, Finalises):
             stages.finalise(config, begun.opened, begun.model)
@@ -298,15 +276,18 @@ def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = Fals
             sum(p.numel() for p in begun.model.parameters()),
         )
         record_data(stages, config, begun, run, resume=resume)
-        trainer = fit(stages, config, begun, run, resume=resume)
-        if current_rank() == 0:
-            record: dict[str, Any] = {
-                "best": trainer.best,
-                "steps": trainer.step,
-                "cpu_seconds": time.process_time() - begin,
-            }
+        record: dict[str, Any] = {}
+        if begun.task is not None:
+            trainer = fit(stages, config, begun, run, resume=resume)
+            record = {"best": trainer.best, "steps": trainer.step}
             told = getattr(begun.loaders["train"], "stats", None)
-            save(stages, config, begun, run, {**record, "loader": told()} if told else record)
+            record |= {"loader": told()} if told else {}
+        concluded: Mapping[str, Any] = {}
+        if isinstance(stages, Concludes):
+            concluded = stages.conclude(config, begun.opened, begun.model)
+        if current_rank() == 0:
+            record["cpu_seconds"] = time.process_time() - begin
+            save(stages, config, begun, run, {**record, **concluded})
     finally:
         begun.close()
 
@@ -316,12 +297,19 @@ def save(
 ) -> ModelFolder:
     """Write weights, facts, record and configuration; calibrate with the weights as delivered."""
     folder, model = ModelFolder.create(run), begun.model
-    save_model(model, folder, begun.opened.measured, str(getattr(config, "weights_dtype", _WHOLE)))
+    if isinstance(stages, Stores):
+        stages.store(model, folder)
+    else:
+        dtype = str(getattr(config, "weights_dtype", _WHOLE))
+        save_model(model, folder, begun.opened.measured, dtype)
     folder.save_facts(begun.opened.facts)
     if isinstance(stages, Calibrates):
         model.load_state_dict(_full(folder, model))
         stages.calibrate(config, begun.opened, model.eval(), folder.path)
-    folder.finish(run, {**_stored_parts(begun.opened.parts), **record})
+    settled = None
+    if isinstance(stages, Settles):
+        settled = stages.settled(config, begun.opened.measured)
+    folder.finish(run, {**_stored_parts(begun.opened.parts), **record}, settled)
     return folder
 
 
@@ -371,9 +359,14 @@ def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
         CheckpointError: weights that are missing, damaged or of another configuration.
     """
     folder = ModelFolder(directory)
-    config: Any = folder.config(schema)
+    config: Any = folder.config(schema, settled=isinstance(stages, Settles))
     facts = folder.facts()
-    model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
+    if facts is None:
+        log.info("%s has no facts of its data: other files are not compared with them", directory)
+    if isinstance(stages, Stores):
+        model = stages.restored(config, folder)
+    else:
+        model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
     return stages.completed(Trained(config, model, facts, folder))
 
 
@@ -392,7 +385,7 @@ def evaluate(
     """
     trained = load(stages, schema, directory)
     placed(trained.model)
-    path = data if data is not None else getattr(trained.config.data, "test", None)
+    path = data if data is not None else getattr(trained.config.data, "test", None) or None
     rows = test_rows(trained.folder) if path is None else None
     if path is None:
         path = source_path(stages, trained.config, directory)
@@ -438,8 +431,8 @@ def _stored_parts(parts: Parts) -> dict[str, Any]:
 
 
 def test_rows(folder: ModelFolder) -> Rows:
-    """Return the samples of the test part of a run, or their ranges."""
-    record = folder.record()
+    """Return the samples of the test part of a run, or their ranges; none if it has no record."""
+    record = folder.record() if folder.has_record else {}
     if "samples" in record:
         return list(record["samples"].get("test", ()))
     edges = record.get("parts", {}).get("test", ())

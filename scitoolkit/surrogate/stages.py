@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from torch import nn
-
 from scitoolkit.core.contracts import Loader, Task
 from scitoolkit.core.data_differences import Accepts, Difference
 from scitoolkit.core.data_facts import DataFacts
@@ -21,6 +19,7 @@ from scitoolkit.io.facts import convert
 
 if TYPE_CHECKING:
     import xarray as xr
+    from torch import nn
 
 T = TypeVar("T")
 Rows = Sequence[int] | Sequence[range]
@@ -75,8 +74,12 @@ class Trained:
     folder: ModelFolder
 
 
-class Stages(Protocol):
-    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
+class DataStages(Protocol):
+    """What a domain writes about its data.
+
+    The class may be separate, in a module that imports no torch, so that `validate` takes no
+    time to import it: `SurrogateJob.data_stages`.
+    """
 
     def open(self, config: Any, path: Any) -> Any:
         """Open data lazily: headers and coordinates, no values."""
@@ -102,6 +105,10 @@ class Stages(Protocol):
 
     def split(self, config: Any, data: Any) -> Parts:
         """Return the samples of train, validation and test."""
+
+
+class Stages(DataStages, Protocol):
+    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
 
     def measure(self, config: Any, data: Any, rows: Rows) -> Mapping[str, Any]:
         """Measure on training samples what `build` needs beyond configuration and facts.
@@ -129,8 +136,8 @@ class Stages(Protocol):
     def initialise(self, config: Any, opened: Opened, model: Any) -> None:
         """Set buffers and initial weights from training samples; nothing by default."""
 
-    def task(self, config: Any, opened: Opened, model: Any) -> Task:
-        """Return loss and metrics of one model."""
+    def task(self, config: Any, opened: Opened, model: Any) -> Task | None:
+        """Return loss and metrics of one model; None for one that is fitted without steps."""
 
     def loader(self, config: Any, opened: Opened, part: str, model: Any) -> Loader:
         """Return the batches of this process of a part of the split."""
@@ -159,6 +166,21 @@ class Calibrates(Protocol):
 
 
 @runtime_checkable
+class Stores(Protocol):
+    """Stages with their own file of a model, such as a fit whose arrays are packed."""
+
+    def store(self, model: Any, folder: ModelFolder) -> None:
+        """Write the model into the folder."""
+
+    def restored(self, config: Any, folder: ModelFolder) -> Any:
+        """Return the model of a folder, in evaluation mode.
+
+        Raises:
+            CheckpointError: weights that are missing, damaged or of another configuration.
+        """
+
+
+@runtime_checkable
 class Traceable(Protocol):
     """Stages whose models are functions of plain arrays, which C, Fortran and pools call."""
 
@@ -180,13 +202,13 @@ class Indexes(Protocol):
 class Produces(Protocol):
     """Stages that compute their data, or some of them, before the training."""
 
-    def files(self, config: Any, directory: Path) -> Path | None:
+    def files(self, config: Any, directory: Path) -> Path | Sequence[Path] | None:
         """Return the path of the files of a run; None if the configuration names them."""
 
-    def produce(self, config: Any, directory: Path) -> None:
+    def produce(self, config: Any, directory: Path, sample: bool) -> None:
         """Compute the files of a run that do not exist yet; nothing if there are none to compute.
 
-        Every process of the training calls it.
+        Every process of the training calls it. For a dry run, `sample`, a few may do.
         """
 
 
@@ -216,6 +238,28 @@ class Records(Protocol):
         Raises:
             DataError: the data changed since the run began.
         """
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """Stages whose training settles keys of the configuration, such as `auto`.
+
+    The folder of the model states what it settled; `build` is given that configuration then.
+    """
+
+    def settled(self, config: Any, measured: Mapping[str, Any]) -> Any:
+        """Return the configuration with what was measured, from which a run could be repeated."""
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """Stages with more to record of a finished training, or to do once after it.
+
+    Unlike `Finalises`, a trial of a search leaves this out.
+    """
+
+    def conclude(self, config: Any, opened: Opened, model: Any) -> Mapping[str, Any]:
+        """Return what is added to the record of the fit (JSON types); every process calls it."""
 
 
 @runtime_checkable

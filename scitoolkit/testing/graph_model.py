@@ -20,7 +20,8 @@ from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import NodeModelConfig, models
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import LIMIT, prove
+from scitoolkit.graphs.proof import prove
+from scitoolkit.graphs.proof_trace import LIMIT
 from scitoolkit.testing.device import check_module, device_part
 from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.training.ranks.communicator import SingleProcess

@@ -17,11 +17,12 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.testing.layout_files import LayoutFiles as LayoutFiles
 from scitoolkit.testing.layout_files import Write
 from scitoolkit.testing.layouts_cf import CF_LAYOUTS
+from scitoolkit.testing.layouts_packages import installed
 from scitoolkit.testing.layouts_solvers import SOLVER_LAYOUTS
 
 
 def layout_names() -> list[str]:
-    """Return the names of all layouts.
+    """Return the names of all layouts, of those of a package if it is installed.
 
     Example:
         >>> "wrf" in layout_names()
@@ -59,4 +60,4 @@ def write_layout(name: str, folder: Path, seed: int = 0) -> LayoutFiles:
 
 
 def _all() -> dict[str, Write]:
-    return {**CF_LAYOUTS, **SOLVER_LAYOUTS}
+    return {**CF_LAYOUTS, **SOLVER_LAYOUTS, **installed()}

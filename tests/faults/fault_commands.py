@@ -119,7 +119,7 @@ space:
   bound.value: {{low: 1e-3, high: 3e-2, log: true}}
 objectives: [{{name: accuracy_gain, direction: max}}]
 strategy: {{name: random}}
-budget: {{trials: 4}}
+budget: {{trials: 4, disk_patience: 1}}
 final: {{train: false, finalists: 0}}
 """
 SNAPSHOT = DATASETS / "turbulence_sperr" / "wmag_64.npy"

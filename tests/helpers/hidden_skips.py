@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
-ELSEWHERE = {"mace", "mlflow", "mpi4py", "nequip", "pyscf", "ray", "tblite", "wandb"}
+ELSEWHERE = {"mace", "mlflow", "mpi4py", "nequip", "pyscf", "ray", "tblite", "wandb"} | {
+    "eccodes",
+    "moto",
+    "s3fs",
+    "yt",
+}
 """Packages that the extra `dev` does not install; see `make test-peers`."""
 
 

@@ -568,8 +568,7 @@ def _differences(file: OddFile, path: Path) -> list[str]:
 
 def _first_loss(file: OddFile, path: Path) -> float:
     """Return the loss of the first batch of a training on the file."""
-    from scitoolkit.potentials import PotentialConfig
-    from scitoolkit.potentials.pipeline import check
+    from scitoolkit.potentials import PotentialConfig, PotentialJob
 
     stated = file.extra.get("as_stated", file.labels)
     settings = {"name": "se_e2_a", "sel": [9] * 4, "cutoff": CUTOFF, "embedding": [2]}
@@ -582,7 +581,7 @@ def _first_loss(file: OddFile, path: Path) -> float:
             "training": {"batch_size": 2},
         }
     )
-    return float(check(config)["first_loss"])
+    return float(PotentialJob().check(config)["first_loss"])
 
 
 def outcome(number: int, folder: Path) -> tuple[str, str]:

@@ -64,14 +64,34 @@ assert not any(row.problem for row in loggers.members() if row.name == {name!r})
 """
 SERVER = "from scitoolkit.deploy.server import *\nimport fastapi, uvicorn\n"
 MESHES = "import skfem, meshio, pymetis, torch_geometric\n"
+REFERENCES = """
+import json
+import numpy as np
+from scitoolkit.io.fields import open_fields
+np.arange(6.0).tofile("a.bin")
+zarray = {"zarr_format": 2, "shape": [6], "chunks": [6], "dtype": "<f8", "compressor": None,
+          "fill_value": None, "order": "C", "filters": None}
+refs = {".zgroup": '{"zarr_format": 2}', "a/.zarray": json.dumps(zarray),
+        "a/.zattrs": '{"_ARRAY_DIMENSIONS": ["t"]}', "a/0": ["a.bin", 0, 48]}
+open("refs.json", "w").write(json.dumps({"version": 1, "refs": refs}))
+with open_fields("refs.json", ["a"]) as store:
+    assert float(store.a.sum()) == 15
+import aiohttp
+"""
 SEARCHES = "import deephyper.hpo, optuna, cmaes\n"
 # What each extra is for: commands of scitoolkit, or code.
 USES: dict[str, list[tuple[str, ...] | str]] = {
     "zarr": [STORE],
     "dask": [SERIES],
+    "grib": ["import cfgrib"],
+    "adaptive": ["import yt"],
+    "icechunk": ["import icechunk, zarr"],
+    "remote": [REFERENCES],
+    "s3": [REFERENCES, "import s3fs"],
     "tensorboard": [LOGGER.format(name="tensorboard")],
     "mlflow": [LOGGER.format(name="mlflow")],
     "wandb": [LOGGER.format(name="wandb")],
+    "hub": ["from huggingface_hub import HfApi\n"],
     "loader": [LOADER],
     "emulation": [ONNX, SERIES, ("validate", str(WORKFLOWS / "field_surrogate"))],
     "potentials": [

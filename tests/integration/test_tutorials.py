@@ -11,6 +11,7 @@ from pages import page, python_blocks, shortened
 RUN = (
     "tutorials/search-ten-lines",
     "how-to/super-resolution",
+    "how-to/hdf5-filter",
     "how-to/lossy-compression-in-my-workflow",
     "how-to/search-from-optuna",
     "how-to/graph-targets",
@@ -20,6 +21,7 @@ RUN = (
     "how-to/campaigns-from-the-well",
     "how-to/export-from-ftorch",
     "how-to/forecasts-from-pydmd",
+    "how-to/forecasts-from-statsforecast",
     "generators/vlasov",
     "tutorials/campaigns",
     "tutorials/trainer",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression.enhancers._network_source import SOURCE
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
-from scitoolkit.compression.native.library import FLAGS
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import load_library
 
 INPUTS = 32
 MAX_GROUPS, MAX_HIDDEN = 16, 64
@@ -47,7 +44,9 @@ class GroupWeights:
         ]
         limits = self.limits.astype(decoded.dtype)
         groups, hidden = self.bias.shape
-        status = library(decoded.dtype).network_apply(
+        status = call(
+            "network_apply",
+            decoded.dtype,
             pointer(extents(shape)),
             pointer(decoded),
             ctypes.c_double(1 / bound),
@@ -60,8 +59,7 @@ class GroupWeights:
             ctypes.c_double(clip),
             pointer(out),
         )
-        if status:
-            raise MemoryError
+        check(status)
         return out
 
     def to_bytes(self) -> bytes:
@@ -102,17 +100,3 @@ class GroupWeights:
             second.reshape(groups, hidden),
             scales,
         )
-
-
-@functools.cache
-def _compiled(real: str) -> ctypes.CDLL:
-    fused = {"float": "__builtin_fmaf", "double": "__builtin_fma"}[real]
-    source = f"#define REAL {real}\n#define FUSED {fused}\n{SOURCE}"
-    loaded = load_library(source, FLAGS)
-    loaded.network_gather.restype = loaded.network_apply.restype = ctypes.c_int64
-    return loaded
-
-
-def library(dtype: np.dtype) -> ctypes.CDLL:
-    """Return the compiled kernels for values of a dtype."""
-    return _compiled(real(dtype))

@@ -12,7 +12,6 @@ doi:10.1109/JSTSP.2013.2271974 (class-wise Wiener filter).
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,10 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from scitoolkit.compression.enhancers._linear_source import SOURCE
 from scitoolkit.compression.enhancers.base import Enhancer
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
-from scitoolkit.compression.native.library import FLAGS, unavailable
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.native.library import call, check, unavailable
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import load_library
 
 NUM_TAPS, _WIDE = 10, 12
 # Taps are integers in units of 2^-e, with the smallest e that retains KEPT_GAIN of the gain.
@@ -94,7 +91,9 @@ class LinearTaps:
         shape = folded(decoded.shape)
         out = np.empty_like(decoded)
         limits, taps = self._in(decoded.dtype)
-        status = _library(decoded.dtype).linear_apply(
+        status = call(
+            "linear_apply",
+            decoded.dtype,
             pointer(extents(shape)),
             pointer(decoded),
             ctypes.c_double(self.scale),
@@ -105,8 +104,7 @@ class LinearTaps:
             ctypes.c_double(clip),
             pointer(out),
         )
-        if status:
-            raise MemoryError
+        check(status)
         return out
 
     def to_bytes(self) -> bytes:
@@ -173,9 +171,10 @@ def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
 
     A NaN difference counts as infinite. Equals `bounds.max_error`, in one pass.
     """
-    return _library(decoded.dtype).linear_max_error(
-        ctypes.c_int64(decoded.size), pointer(original), pointer(decoded)
-    )
+    largest = ctypes.c_double()
+    size, errors = ctypes.c_int64(decoded.size), ctypes.byref(largest)
+    call("linear_max_error", decoded.dtype, size, pointer(original), pointer(decoded), errors)
+    return largest.value
 
 
 def _fit_kind(
@@ -188,7 +187,9 @@ def _fit_kind(
     # A stride that divides the number of rows would sample the same rows of every slice.
     stride += stride > 1 and shape[1] % stride == 0
     as_dtype = limits.astype(decoded.dtype)
-    status = _library(decoded.dtype).linear_accumulate(
+    status = call(
+        "linear_accumulate",
+        decoded.dtype,
         pointer(extents(shape)),
         pointer(decoded),
         pointer(original),
@@ -199,8 +200,7 @@ def _fit_kind(
         ctypes.c_int64(stride),
         pointer(sums),
     )
-    if status:
-        raise MemoryError
+    check(status)
     gram, target = sums[:, :, :NUM_TAPS], sums[:, :, NUM_TAPS]
     rounded = [_rounded(gram, target, exponent) for exponent in EXPONENTS]
     best = max(gain for _, gain in rounded)
@@ -252,15 +252,3 @@ def _activity_sample(field: np.ndarray, scale: float, step: int) -> np.ndarray:
             parts.append(field[tuple(rows)][::step, ::step, ::step].astype(np.float64))
         total += np.abs(parts[0] - 2 * parts[1] + parts[2]) * scale
     return total.reshape(-1)
-
-
-@functools.cache
-def _compiled(real: str) -> ctypes.CDLL:
-    library = load_library(f"#define REAL {real}\n{SOURCE}", FLAGS)
-    library.linear_accumulate.restype = library.linear_apply.restype = ctypes.c_int64
-    library.linear_max_error.restype = ctypes.c_double
-    return library
-
-
-def _library(dtype: np.dtype) -> ctypes.CDLL:
-    return _compiled(real(dtype))

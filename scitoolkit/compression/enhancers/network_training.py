@@ -9,12 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.compression.enhancers.group_weights import (
-    INPUTS,
-    GroupWeights,
-    library,
-)
+from scitoolkit.compression.enhancers.group_weights import INPUTS, GroupWeights
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.io.loader import ArraySource, BatchLoader
@@ -128,7 +125,9 @@ def _samples(
     wanted = min(max(SAMPLES // width, 1), num_rows)
     rows = np.unique(np.linspace(0, num_rows - 1, wanted).astype(np.int64))
     stencils = np.empty((len(rows) * width, INPUTS), np.float32)
-    status = library(decoded.dtype).network_gather(
+    status = call(
+        "network_gather",
+        decoded.dtype,
         pointer(extents(shape)),
         pointer(decoded),
         ctypes.c_double(1 / bound),
@@ -136,8 +135,7 @@ def _samples(
         pointer(rows),
         pointer(stencils),
     )
-    if status:
-        raise MemoryError
+    check(status)
     seen = decoded.reshape(num_rows, width)[rows].reshape(-1)
     errors = (values.reshape(num_rows, width)[rows].reshape(-1) - seen) / bound
     shares = np.arange(1, groups) / groups

@@ -1,20 +1,29 @@
 /* Coding of one chunk of an HDF5 or Zarr array: any rank and byte order, special values (NaN, Inf,
  * fill values) restored bit for bit, framed with checksums. See docs/format/chunk.md.
  */
-enum { CHUNK_HEAD = 20, VERBATIM = 0, CODED = 1, CONSTANT = 2, LOSSLESS = 3, MAX_RANK = 32 };
+enum { VERBATIM, CODED, CONSTANT, LOSSLESS, POINTWISE, ENHANCED, NUM_KINDS };
+/* HDF5 and netCDF read at most 256 parameters of a filter. */
+enum { CHUNK_HEAD = 20, MAX_RANK = 32, MAX_FILLS = 8, MOST_WORDS = 256 };
 /* The oldest version of the format that has a kind of chunk. */
-static const uint8_t VERSION_OF[4] = {1, 1, 2, 2};
-enum { PROBED = 1 << 13, PARAMETERS = 0x53434b01, FIXED_WORDS = 7 };
+static const uint8_t VERSION_OF[NUM_KINDS] = {1, 1, 2, 2, 3, 3};
+/* Chunks of up to THOROUGH_POINTS choose their method on all of their points, as streams do. */
+enum { PROBED = 1 << 13, THOROUGH_POINTS = 1 << 18 };
+enum { PARAMETERS = 0x53434b01, EXTENDED = 0x53434b02, FIXED_WORDS = 7 };
 enum { IS_DOUBLE = 1, IS_BIG = 2, HAS_FILL = 4 };
+/* Items of the tail of extended parameters. */
+enum { ITEM_RELATIVE = 1, ITEM_FILLS = 2, ITEM_ENHANCER = 3 };
 /* netCDF's default fill value as float32 and float64. */
 static const uint32_t FILL_32 = 0x7cf00000u;
 static const uint64_t FILL_64 = 0x479e000000000000ull;
 
 typedef struct {
-    int size, big, has_fill;
+    int size, big, has_fill, num_fills;
+    int relative;              /* the bound is a fraction of every value */
     double bound;
-    uint64_t fill;
+    uint64_t fill, fills[MAX_FILLS];
     int64_t shape[3], count;
+    const unsigned *enhancer;  /* kind and number of bytes, then the bytes; NULL if there is none */
+    size_t enhancer_words;
 } chunk;
 
 static uint32_t crc_table[256];
@@ -33,10 +42,39 @@ static void put_word(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* Parameters: {PARAMETERS, flags, bound low, high, fill low, high, rank, extents...}. */
+/* Items {kind << 24 | number of words, words...} of the tail of extended parameters. */
+static int read_tail(chunk *c, const unsigned *words, size_t num) {
+    c->relative = c->num_fills = 0;
+    c->enhancer = NULL;
+    c->enhancer_words = 0;
+    for (size_t i = 0; i < num;) {
+        const unsigned kind = words[i] >> 24, n = words[i] & 0xffffff, *const w = words + i + 1;
+        if (n > num - i - 1) return 0;
+        if (kind == ITEM_RELATIVE && !n) {
+            c->relative = 1;
+        } else if (kind == ITEM_FILLS && n % 2 == 0 && n <= 2 * MAX_FILLS) {
+            c->num_fills = (int)n / 2;
+            for (unsigned k = 0; k < n / 2; k++)
+                c->fills[k] = (uint64_t)w[2 * k + 1] << 32 | w[2 * k];
+        } else if (kind == ITEM_ENHANCER && n && n == 1 + ((w[0] & 0xffffff) + 3) / 4) {
+            c->enhancer = w;
+            c->enhancer_words = n;
+        } else {
+            return 0;
+        }
+        i += 1 + n;
+    }
+    return !c->relative || (!c->enhancer && c->bound < 1);
+}
+
+/* Parameters: {PARAMETERS, flags, bound low, high, fill low, high, rank, extents...}, and a tail if
+ * they are EXTENDED. */
 static int read_parameters(chunk *c, const unsigned *words, size_t num) {
-    if (num < FIXED_WORDS + 1 || words[0] != PARAMETERS || words[1] > 7 || words[6] < 1 ||
-        words[6] > MAX_RANK || num != FIXED_WORDS + (size_t)words[6]) return 0;
+    const int extended = num && words[0] == EXTENDED;
+    if (num < FIXED_WORDS + 1 || num > MOST_WORDS || (words[0] != PARAMETERS && !extended) || words[1] > 7 ||
+        words[6] < 1 || words[6] > MAX_RANK) return 0;
+    const size_t fixed = FIXED_WORDS + (size_t)words[6];
+    if (extended ? num < fixed : num != fixed) return 0;
     const uint64_t bound = (uint64_t)words[3] << 32 | words[2];
     c->size = words[1] & IS_DOUBLE ? 8 : 4;
     c->big = (words[1] & IS_BIG) != 0;
@@ -57,7 +95,8 @@ static int read_parameters(chunk *c, const unsigned *words, size_t num) {
         const int d = 3 - num_kept + i;
         c->shape[d < 0 ? 0 : d] *= kept[i];
     }
-    return c->bound >= 0 && c->bound <= 1.7976931348623157e308;
+    return c->bound >= 0 && c->bound <= 1.7976931348623157e308 &&
+        read_tail(c, words + fixed, num - fixed);
 }
 
 static uint64_t raw_at(const chunk *c, const uint8_t *p) {
@@ -71,8 +110,11 @@ static void put_raw(const chunk *c, uint8_t *p, uint64_t v) {
         p[c->big ? c->size - 1 - i : i] = (uint8_t)(v >> (8 * i));
 }
 static int is_special(const chunk *c, uint64_t raw) {
-    const uint64_t sign = 1ull << (8 * c->size - 1);
+    const uint64_t sign = 1ull << (8 * c->size - 1), tiny = c->size == 4 ? 1ull << 23 : 1ull << 52;
     if (c->has_fill && (raw == c->fill || !((raw | c->fill) & ~sign))) return 1;  /* -0 equals 0 */
+    for (int i = 0; i < c->num_fills; i++)
+        if (raw == c->fills[i] || !((raw | c->fills[i]) & ~sign)) return 1;
+    if (c->relative && (raw & ~sign) < tiny) return 1;  /* no relative error of zero and subnormals */
     if (c->size == 4) return raw == FILL_32 || (raw & 0x7f800000u) == 0x7f800000u;
     return raw == FILL_64 || (raw & 0x7ff0000000000000ull) == 0x7ff0000000000000ull;
 }
@@ -175,25 +217,215 @@ static void read_specials(reader *r, const chunk *c, work *w) {
     w->specials = 1;
 }
 
+/* Interpolation payload of the values within a bound. */
+static int64_t encode_payload(const chunk *c, work *w, double bound, uint8_t *out, int64_t cap) {
+    const uint8_t *mask = w->specials ? w->mask : NULL;
+    const int64_t effort = c->count <= THOROUGH_POINTS ? THOROUGH : 0;
+    return c->size == 4
+        ? sck_encode_32(c->shape, w->values, mask, bound, effort, out, cap, w->decoded, NULL)
+        : sck_encode_64(c->shape, w->values, mask, bound, effort, out, cap, w->decoded, NULL);
+}
+static int64_t decode_payload(const chunk *c, work *w, double bound, reader *r) {
+    const uint8_t *mask = w->specials ? w->mask : NULL;
+    return c->size == 4 ? sck_decode_32(c->shape, mask, bound, r->at, r->end - r->at, w->decoded)
+                        : sck_decode_64(c->shape, mask, bound, r->at, r->end - r->at, w->decoded);
+}
 static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) {
     writer head = {out, out + cap, 0};
     write_specials(&head, c, w);
-    const uint8_t *mask = w->specials ? w->mask : NULL;
     if (head.bad) return SCK_SPACE;
-    const int64_t used = c->size == 4
-        ? sck_encode_32(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
-                        w->decoded, NULL)
-        : sck_encode_64(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
-                        w->decoded, NULL);
+    const int64_t used = encode_payload(c, w, c->bound, head.at, head.end - head.at);
     return used < 0 ? used : head.at - out + used;
 }
 static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_t size) {
     reader r = {data, data + size, 0};
     read_specials(&r, c, w);
-    if (r.bad) return SCK_DAMAGED;
-    const uint8_t *mask = w->specials ? w->mask : NULL;
-    return c->size == 4 ? sck_decode_32(c->shape, mask, c->bound, r.at, r.end - r.at, w->decoded)
-                        : sck_decode_64(c->shape, mask, c->bound, r.at, r.end - r.at, w->decoded);
+    return r.bad ? SCK_DAMAGED : decode_payload(c, w, c->bound, &r);
+}
+
+/* ---- fields with an enhancer, coded within a tighter bound to leave room for it ---- */
+enum { LINEAR = 1, NETWORK = 2 };
+static double inner_bound(const chunk *c) { return c->bound / 1.5 * (1 - 1e-6); }
+static uint32_t enhancer_crc(const chunk *c) {
+    uint32_t crc = 0;
+    for (size_t i = 0; i < c->enhancer_words; i++) {
+        uint8_t bytes[4];
+        put_word(bytes, c->enhancer[i]);
+        crc = crc_of(crc, bytes, 4);
+    }
+    return crc;
+}
+/* Add the enhancer's correction, of at most half the inner bound, to the decoded values. */
+static int64_t enhance(const chunk *c, work *w) {
+    const int64_t size = c->enhancer[0] & 0xffffff;
+    const int kind = (int)(c->enhancer[0] >> 24);
+    uint8_t *const bytes = malloc((size_t)(4 * c->enhancer_words));
+    void *const out = malloc((size_t)(c->count * c->size));
+    int64_t status = SCK_MEMORY;
+    if (bytes && out) {
+        for (size_t i = 1; i < c->enhancer_words; i++) put_word(bytes + 4 * (i - 1), c->enhancer[i]);
+        reader r = {bytes, bytes + size, 0};
+        const double clip = 0.5 * inner_bound(c);
+        status = kind != LINEAR && kind != NETWORK ? SCK_DAMAGED : c->size == 4
+            ? enhance_32(kind == LINEAR, c->shape, &r, c->bound, clip, w->decoded, out)
+            : enhance_64(kind == LINEAR, c->shape, &r, c->bound, clip, w->decoded, out);
+        if (status >= 0) memcpy(w->decoded, out, (size_t)(c->count * c->size));
+    }
+    free(bytes);
+    free(out);
+    return status;
+}
+static double decoded_at(const chunk *c, const work *w, int64_t i) {
+    return c->size == 4 ? (double)((float *)w->decoded)[i] : ((double *)w->decoded)[i];
+}
+static double value_at(const chunk *c, const work *w, int64_t i) {
+    return c->size == 4 ? (double)((float *)w->values)[i] : ((double *)w->values)[i];
+}
+/* Sum of the squares of errors in units of the bound; negative if one exceeds the bound. */
+static double squares(const chunk *c, const work *w) {
+    double sum = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        if (w->mask[i]) continue;
+        const double error = fabs(decoded_at(c, w, i) - value_at(c, w, i));
+        if (!(error <= c->bound)) return -1;
+        sum += error / c->bound * (error / c->bound);
+    }
+    return sum;
+}
+static int64_t encode_enhanced(const chunk *c, work *w, uint8_t *out, int64_t cap) {
+    writer head = {out, out + cap, 0};
+    write_word(&head, enhancer_crc(c), 4);
+    write_specials(&head, c, w);
+    if (head.bad) return SCK_SPACE;
+    const int64_t used = encode_payload(c, w, inner_bound(c), head.at, head.end - head.at);
+    if (used < 0) return used;
+    const int64_t status = enhance(c, w);
+    return status < 0 ? status : squares(c, w) < 0 ? SCK_SPACE : head.at - out + used;
+}
+static int64_t decode_enhanced(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+    reader r = {data, data + size, 0};
+    if (!c->enhancer || (uint32_t)read_word(&r, 4) != enhancer_crc(c)) return SCK_DAMAGED;
+    read_specials(&r, c, w);
+    const int64_t status = r.bad ? SCK_DAMAGED : decode_payload(c, w, inner_bound(c), &r);
+    return status < 0 ? status : enhance(c, w);
+}
+
+/* ---- bounds relative to every value: logarithms within an absolute bound, and signs ----
+ * Logarithm and exponential consist of additions, multiplications and divisions in a fixed order,
+ * which round alike on all machines; math libraries do not. */
+static double log2_of(double x) {
+    const uint64_t bits = bits_64(x);
+    int e = (int)(bits >> 52 & 2047) - 1023;
+    double m = real_64((bits & 0xfffffffffffffull) | 0x3ff0000000000000ull);
+    if (m > 1.4142135623730951) { m *= 0.5; e++; }
+    /* ln m = 2 artanh f = 2 (f + f^3 / 3 + ...) with f = (m - 1) / (m + 1), |f| < 0.172 */
+    const double f = (m - 1) / (m + 1), s = f * f;
+    double sum = 1.0 / 21;
+    for (int k = 19; k >= 1; k -= 2) sum = sum * s + 1.0 / k;
+    return (double)e + 2 * f * sum * 1.4426950408889634;
+}
+static double exp2_of(double y) {
+    if (!(y > -1022 && y < 1024)) return y > 0 ? INFINITY : 0;
+    const double n = rint(y), t = (y - n) * 0.6931471805599453;
+    double sum = 1;
+    for (int k = 14; k >= 1; k--) sum = sum * t / k + 1;
+    return n > 1023 ? sum * 2 * 8.98846567431158e307 : sum * real_64((uint64_t)((int64_t)n + 1023) << 52);
+}
+/* Bound of the logarithms: what rounding to the type of the values may add is left out. */
+static double log_bound(const chunk *c) {
+    return log2_of(1 + (c->bound * (1 - 1e-9) - (c->size == 4 ? 0x1p-23 : 0x1p-49)));
+}
+enum { ALL_POSITIVE, MIXED_SIGNS, ALL_NEGATIVE };
+/* Signs of the points that are not special, each with the probability of its neighbours' signs. */
+static int64_t code_signs(const chunk *k, const uint8_t *mask, uint8_t *negative, uint8_t *buf,
+                          int64_t cap, int decoding) {
+    coder c = start_coder(buf, cap, decoding);
+    const int64_t row = k->shape[2];
+    uint16_t p[8];
+    for (int i = 0; i < 8; i++) p[i] = 32768;
+    for (int64_t i = 0; i < k->count && c.pos <= cap + 8; i++) {
+        const int64_t slab = row * k->shape[1];
+        const int ctx = (i ? negative[i - 1] : 0) | (i >= row ? negative[i - row] << 1 : 0)
+            | (i >= slab ? negative[i - slab] << 2 : 0);
+        if (mask[i]) negative[i] = i ? negative[i - 1] : 0;
+        else negative[i] = (uint8_t)code_adaptive(&c, &p[ctx], negative[i]);
+    }
+    if (decoding) return c.pos > cap + 8 ? SCK_DAMAGED : c.pos;
+    const int64_t used = end_coder(&c);
+    return used > cap ? SCK_SPACE : used;
+}
+/* Decoded values from their logarithms. */
+static void restore_logs(const chunk *c, work *w, const double *logs, const uint8_t *negative) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const double magnitude = exp2_of(logs[i]), v = negative[i] ? -magnitude : magnitude;
+        if (c->size == 4) ((float *)w->decoded)[i] = (float)v;
+        else ((double *)w->decoded)[i] = v;
+    }
+}
+static int64_t encode_relative(const chunk *c, work *w, uint8_t *out, int64_t cap) {
+    const double bound = log_bound(c);
+    writer head = {out, out + cap, 0};
+    double *const logs = malloc(sizeof(double) * (size_t)c->count);
+    double *const decoded = malloc(sizeof(double) * (size_t)c->count);
+    uint8_t *const negative = malloc((size_t)c->count);
+    int64_t used = SCK_MEMORY, minus = 0, plus = 0;
+    if (logs && decoded && negative && bound > 0.5 * c->bound) {
+        for (int64_t i = 0; i < c->count; i++) {
+            const double v = value_at(c, w, i);
+            negative[i] = w->mask[i] ? 0 : v < 0;
+            minus += negative[i];
+            plus += !w->mask[i] && !negative[i];
+            logs[i] = w->mask[i] ? (i ? logs[i - 1] : 0) : log2_of(fabs(v));
+        }
+        write_specials(&head, c, w);
+        write_byte(&head, !minus ? ALL_POSITIVE : plus ? MIXED_SIGNS : ALL_NEGATIVE);
+        const int64_t room = c->count / 4 + 64;
+        uint8_t *const buf = malloc((size_t)room);
+        const int64_t size = !buf ? SCK_MEMORY : minus && plus
+            ? code_signs(c, w->mask, negative, buf, room, 0) : 0;
+        if (size > 0 || (minus && plus)) write_varint(&head, size < 0 ? 0 : (uint64_t)size);
+        if (size < 0 || head.bad || size > head.end - head.at) {
+            used = SCK_SPACE;
+        } else {
+            if (size) memcpy(head.at, buf, (size_t)size);
+            head.at += size;
+            used = sck_encode_64(c->shape, logs, w->specials ? w->mask : NULL, bound,
+                                 c->count <= THOROUGH_POINTS ? THOROUGH : 0, head.at,
+                                 head.end - head.at, decoded, NULL);
+            if (used >= 0) restore_logs(c, w, decoded, negative);
+        }
+        free(buf);
+    } else if (logs && decoded && negative) {
+        used = SCK_SPACE;  /* the bound is below the precision of the type */
+    }
+    free(logs);
+    free(decoded);
+    free(negative);
+    return used < 0 ? used : head.at - out + used;
+}
+static int64_t decode_relative(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+    reader r = {data, data + size, 0};
+    read_specials(&r, c, w);
+    const int signs = read_byte(&r);
+    const uint64_t length = signs == MIXED_SIGNS ? read_varint(&r) : 0;
+    if (r.bad || !c->relative || signs > ALL_NEGATIVE || length > (uint64_t)(r.end - r.at))
+        return SCK_DAMAGED;
+    double *const logs = malloc(sizeof(double) * (size_t)c->count);
+    uint8_t *const negative = malloc((size_t)c->count);
+    int64_t status = SCK_MEMORY;
+    if (logs && negative) {
+        memset(negative, signs == ALL_NEGATIVE, (size_t)c->count);
+        status = signs == MIXED_SIGNS
+            ? code_signs(c, w->mask, negative, (uint8_t *)r.at, (int64_t)length, 1) : 0;
+        r.at += length;
+        if (status >= 0)
+            status = sck_decode_64(c->shape, w->specials ? w->mask : NULL, log_bound(c), r.at,
+                                   r.end - r.at, logs);
+        if (status >= 0) restore_logs(c, w, logs, negative);
+    }
+    free(logs);
+    free(negative);
+    return status;
 }
 
 /* ---- chunks of one value besides special ones ---- */
@@ -230,13 +462,18 @@ static int64_t decode_lossless(const chunk *c, work *w, const uint8_t *data, int
     return used;
 }
 
-/* Mark points whose decoded value is a special value as special; return their number. */
+/* Mark points whose decoded value is a special value, or outside of a relative bound, as special;
+ * return their number. */
 static int64_t turned_special(const chunk *c, work *w) {
     int64_t found = 0;
     for (int64_t i = 0; i < c->count; i++) {
         const uint64_t raw = c->size == 4 ? bits_32(((float *)w->decoded)[i])
                                           : bits_64(((double *)w->decoded)[i]);
-        if (!w->mask[i] && is_special(c, raw)) { w->mask[i] = 1; found++; }
+        if (w->mask[i]) continue;
+        const double value = c->relative ? value_at(c, w, i) : 0;
+        const int outside = c->relative && !(fabs(decoded_at(c, w, i) - value)
+                                             <= c->bound * (1 - 1e-12) * fabs(value));
+        if (outside || is_special(c, raw)) { w->mask[i] = 1; found++; }
     }
     return found;
 }
@@ -253,7 +490,7 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
     chunk c;
     work w = {0};
     if (!read_parameters(&c, words, num) || nbytes != c.count * c.size || size < CHUNK_HEAD ||
-        memcmp(data, "SciK", 4) || data[5] > LOSSLESS || data[4] != VERSION_OF[data[5]] ||
+        memcmp(data, "SciK", 4) || data[5] >= NUM_KINDS || data[4] != VERSION_OF[data[5]] ||
         data[6] || data[7] || word_at(data + 8) != (uint32_t)nbytes ||
         word_at(data + 12) != frame_crc(data, size)) return SCK_DAMAGED;
     int64_t status = 0;
@@ -266,6 +503,8 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
         status = !make_work(&w, &c) ? SCK_MEMORY
             : data[5] == CODED ? decode_coded(&c, &w, body, left)
             : data[5] == CONSTANT ? decode_constant(&c, &w, body, left)
+            : data[5] == POINTWISE ? decode_relative(&c, &w, body, left)
+            : data[5] == ENHANCED ? decode_enhanced(&c, &w, body, left)
             : decode_lossless(&c, &w, body, left);
         if (status >= 0) store_chunk(&w, &c, out);
         free_work(&w);
@@ -283,7 +522,8 @@ static int64_t encode_as(int kind, const chunk *c, work *w, const uint8_t *in, u
         w->specials = 0;
         load_chunk(w, c, in);
         const int64_t used = kind == CONSTANT ? encode_constant(c, w, out, cap)
-                                              : encode_coded(c, w, out, cap);
+            : kind == POINTWISE ? encode_relative(c, w, out, cap)
+            : kind == ENHANCED ? encode_enhanced(c, w, out, cap) : encode_coded(c, w, out, cap);
         if (used < 0 || kind == CONSTANT || !turned_special(c, w)) return used;
     }
     return SCK_SPACE;
@@ -298,8 +538,9 @@ static int64_t verified(const chunk *c, work *w, int kind, const unsigned *words
                         const uint8_t *in, int64_t nbytes, uint8_t *out, int64_t used,
                         uint8_t *check) {
     put_head(out, kind, nbytes);
-    if (kind == CODED) store_chunk(w, c, check);
-    put_word(out + 16, crc_of(0, kind == CODED ? check : in, nbytes));
+    const int lossy = kind != CONSTANT && kind != LOSSLESS;
+    if (lossy) store_chunk(w, c, check);
+    put_word(out + 16, crc_of(0, lossy ? check : in, nbytes));
     put_word(out + 12, frame_crc(out, CHUNK_HEAD + used));
     return sck_chunk_decode(words, num, out, CHUNK_HEAD + used, check, nbytes) < 0 ? SCK_SPACE : used;
 }
@@ -318,6 +559,25 @@ static int may_gain(const chunk *c, work *w, const uint8_t *in, int64_t best) {
     return used >= 0 && (double)used / (double)room < 1.25 * (double)best / (double)nbytes;
 }
 
+/* Replace a coded chunk by one with the enhancer if its mean square error is smaller than that of
+ * the coded chunk would be with as many bytes: a bit per value divides it by four. */
+static int64_t enhanced_if_better(const chunk *c, work *w, const unsigned *words, size_t num,
+                                  const uint8_t *in, int64_t nbytes, uint8_t *out, int64_t coded,
+                                  uint8_t *check) {
+    const double before = squares(c, w);
+    uint8_t *const other = malloc((size_t)(CHUNK_HEAD + nbytes));
+    int64_t used = !other ? SCK_MEMORY
+        : encode_as(ENHANCED, c, w, in, other + CHUNK_HEAD, nbytes);
+    const double after = used >= 0 ? squares(c, w) : -1;
+    const double more = 8.0 * (double)(used - coded) / (double)c->count;
+    if (after > 0 && before > 0 && log2(before / after) > 2 * more) {
+        used = verified(c, w, ENHANCED, words, num, in, nbytes, other, used, check);
+        if (used >= 0) memcpy(out, other, (size_t)(CHUNK_HEAD + (coded = used)));
+    }
+    free(other);
+    return coded;
+}
+
 /* Encode a chunk and verify it by decoding; return the bytes written. A chunk that takes more than
  * an eighth of its bytes within the bound is also coded losslessly if a part of it promises less,
  * and the smaller is kept; one that nothing makes smaller is stored verbatim. */
@@ -333,10 +593,13 @@ int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, i
         int kind = CONSTANT;
         best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
         if (best < 0 && c.bound > 0)
-            best = encode_as(kind = CODED, &c, &w, in, out + CHUNK_HEAD, cap - CHUNK_HEAD);
+            best = encode_as(kind = c.relative ? POINTWISE : CODED, &c, &w, in, out + CHUNK_HEAD,
+                             cap - CHUNK_HEAD);
         if (best >= nbytes) best = SCK_SPACE;
         if (best >= 0) best = verified(&c, &w, kind, words, num, in, nbytes, out, best, check);
-        if (may_gain(&c, &w, in, best) && (other = malloc((size_t)(CHUNK_HEAD + nbytes)))) {
+        if (best >= 0 && kind == CODED && c.enhancer && c.bound >= 0x1p-60 && c.bound <= 0x1p60)
+            best = enhanced_if_better(&c, &w, words, num, in, nbytes, out, best, check);
+        else if (may_gain(&c, &w, in, best) && (other = malloc((size_t)(CHUNK_HEAD + nbytes)))) {
             const int64_t room = best < 0 ? nbytes : best;
             int64_t used = encode_as(LOSSLESS, &c, &w, in, other + CHUNK_HEAD, room);
             if (used >= 0 && used < room)

@@ -176,16 +176,17 @@ static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask
 }
 
 /* Code a field with all methods and set the best. Of a block, coded sizes are taken to have one
- * minimum over the pairs, and small classes are not tried, which the field itself does not have. */
+ * minimum over the pairs, and small classes are not tried, which the field itself does not have.
+ * `levels` leaves out differences of a line, of which a part is no coarse picture. */
 static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const uint8_t *mask,
-                                 double bound, int block, uint8_t *out, int64_t cap, REAL *decoded,
-                                 int *method) {
+                                 double bound, int block, int levels, uint8_t *out, int64_t cap,
+                                 REAL *decoded, int *method) {
     NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
                      .bound = bound};
     NAME(samples) s;
     int64_t best = SCK_MEMORY;
     const int margin = NAME(margin)(&f.g, values, mask, bound);
-    const int line = f.g.n[0] == 1 && f.g.n[1] == 1;
+    const int line = f.g.n[0] == 1 && f.g.n[1] == 1 && !levels;
     int pair = 0, last_pair = NUM_PAIRS - 1;
     if (NAME(allocate)(&f, &s))
         for (int k = 0; k < NUM_METHODS; k++) {
@@ -232,25 +233,28 @@ int64_t NAME(sck_capacity)(int64_t count) { return (1 << 14) + count * (8 + (int
 
 /* Encode a field within an absolute bound; `decoded` receives the decoded values.
  * All values must be finite; those marked in `mask` (may be NULL) decode to arbitrary values.
- * `thorough` tries all methods on the whole field instead of a block of it.
+ * `effort` 0 tries all methods on a block of the field, THOROUGH on the whole field; with LEVELS only
+ * those that code coarse levels first.
  * `error` (may be NULL) receives the largest error; the integers are then decoded again and must be
  * identical.
  * Return the bytes written to `out`, or a negative SCK_ code. */
 int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t *mask, double bound,
-                         int64_t thorough, uint8_t *out, int64_t cap, REAL *decoded,
+                         int64_t effort, uint8_t *out, int64_t cap, REAL *decoded,
                          double *error) {
     NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
                      .bound = bound};
     NAME(samples) s;
     int method = 0;
+    const int thorough = effort & THOROUGH, levels = effort & LEVELS;
     int64_t block_shape[3], found;
     uint8_t *block_mask = NULL;
     if (thorough) {
-        found = NAME(best_method)(shape, values, mask, bound, 0, out, cap, decoded, &method);
+        found = NAME(best_method)(shape, values, mask, bound, 0, levels, out, cap, decoded,
+                                  &method);
     } else {
         REAL *block = NAME(middle)(&f.g, values, mask, bound, block_shape, &block_mask);
-        found = block ? NAME(best_method)(block_shape, block, block_mask, bound, 1, out, cap,
-                                          decoded, &method) : SCK_MEMORY;
+        found = block ? NAME(best_method)(block_shape, block, block_mask, bound, 1, levels, out,
+                                          cap, decoded, &method) : SCK_MEMORY;
         free(block);
         free(block_mask);
     }
@@ -282,14 +286,17 @@ static void NAME(skip_weights)(const grid *g, reader *r) {
         }
 }
 
-/* Decode the output of `sck_encode`; return 0 or a negative SCK_ code. Any input bytes are safe. */
-int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound,
-                         const uint8_t *data, int64_t size, REAL *decoded) {
+/* Decode the output of `sck_encode`; return 0 or a negative SCK_ code. Any input bytes are safe.
+ * With `part` PART the data may end anywhere after the weights and verbatim values; points whose
+ * integers are missing take their prediction. */
+static int64_t NAME(decode)(const int64_t *shape, const uint8_t *mask, double bound,
+                            const uint8_t *data, int64_t size, REAL *decoded, int part) {
     NAME(state) f = {.g = grid_of(shape), .mask = mask, .decoded = decoded, .bound = bound};
     reader r = {data, data + size, 0};
     int method = read_byte(&r);
     const int margin = read_byte(&r);
     if (r.bad || method >= NUM_METHODS || method == NUM_PAIRS + 3) return SCK_DAMAGED;
+    if (part == PART && method >= NUM_PAIRS && method < FEW) return SCK_DAMAGED;
     method = NAME(choose)(&f.g, method);
     if (!NAME(allocate)(&f, NULL)) { NAME(release)(&f, NULL); return SCK_MEMORY; }
     const uint8_t *head = r.at;
@@ -307,15 +314,24 @@ int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound
     for (uint64_t i = 0; !f.bad && i < escapes; i++)
         f.escaped[f.max_escaped++] = NAME(real)(read_word(&r, sizeof(REAL)));
     int64_t status = f.bad ? SCK_DAMAGED : code_integers(&f.g, mask, f.q, (uint8_t *)r.at,
-                                                         r.end - r.at, PLAIN, method >= NUM_PAIRS, 1);
+                                                         r.end - r.at, PLAIN, method >= NUM_PAIRS, part);
     if (status >= 0) {
         const double inner = NAME(inner)(bound, margin);
         reader again = {head, r.at, 0};
         if (method < NUM_PAIRS)
             NAME(code_field)(&f, inner, method, &(NAME(weighing)){.r = &again});
         else NAME(code_series)(&f, method - NUM_PAIRS, offset, 2 * inner);
-        status = f.bad || again.bad || f.num_escaped != f.max_escaped ? SCK_DAMAGED : 0;
+        const int all = part == PART || f.num_escaped == f.max_escaped;
+        status = f.bad || again.bad || !all ? SCK_DAMAGED : 0;
     }
     NAME(release)(&f, NULL);
     return status;
+}
+int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound,
+                         const uint8_t *data, int64_t size, REAL *decoded) {
+    return NAME(decode)(shape, mask, bound, data, size, decoded, WHOLE_STREAM);
+}
+int64_t NAME(sck_decode_part)(const int64_t *shape, const uint8_t *mask, double bound,
+                              const uint8_t *data, int64_t size, REAL *decoded) {
+    return NAME(decode)(shape, mask, bound, data, size, decoded, PART);
 }

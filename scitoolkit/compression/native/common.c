@@ -27,6 +27,8 @@ enum { MAX_GROUPS = 24, MAX_TAPS = 8, UNIT = 256, MAX_WEIGHT = 1023, NUM_PAIRS =
 /* Methods: one for each pair of ALPHA and BETA, three orders of differences of a line, and the pairs
  * with weights fitted to small classes (FEW), with whole groups as well (WHOLE). */
 enum { FEW = 8, WHOLE = 12, NUM_METHODS = 16, FITTED_POINTS = 2000, FEW_POINTS = 200 };
+/* Flags of the effort to find a method. */
+enum { THOROUGH = 1, LEVELS = 2 };
 
 /* Order in which the classes of a level are coded. */
 static const int ORDER[8] = {0, 1, 2, 4, 3, 5, 6, 7};
@@ -221,6 +223,11 @@ static uint64_t read_word(reader *r, int bytes) {
 static void write_word(writer *w, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++) write_byte(w, (int)(v >> (8 * i) & 255));
 }
+
+/* ---- enhancers: numbers of taps, classes and inputs ---- */
+enum { TAPS = 10, WIDE = 12, MAX_CLASSES = 16 };
+enum { NET_INPUTS = 32, NET_ROWS = 13, MAX_HIDDEN = 64, NET_BLOCK = 32 };
+static inline int64_t nearest_inside(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 
 /* ---- weights ---- */
 static void write_weights(writer *w, const stencil *st, int fitted) {

@@ -321,7 +321,9 @@ static inline uint16_t magnitude(int32_t q) {
 }
 
 /* Code the integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and
- * not coded. A quantiser chooses each integer given the cost of a zero. */
+ * not coded. A quantiser chooses each integer given the cost of a zero. `PART` decodes the bytes
+ * that there are: the integer for which one is missing and all after it are zero. */
+enum { WHOLE_STREAM = 1, PART = 2 };
 INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
                        uint16_t *mag, const quantiser *chosen) {
     seen *row = malloc(sizeof *row * (size_t)g->n[2]);
@@ -341,12 +343,14 @@ INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *ma
                 for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s, v++) {
                     const int64_t i = start + x;
                     context ctx;
+                    if (c->decoding == PART && c->pos > c->cap) { q[i] = 0; continue; }
                     if (mask && mask[i]) { q[i] = 0; continue; }
                     level_context(&ctx, v, mag + start, x, s, cls, level);
                     predict_bit(&models[0], ctx.ctx, ctx.set);
                     if (chosen)
                         q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
                     q[i] = code_predicted(models, c, q[i], &ctx);
+                    if (c->decoding == PART && c->pos > c->cap) q[i] = 0;
                     mag[i] = magnitude(q[i]);
                 }
             }
@@ -384,9 +388,11 @@ static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uin
     int64_t used = SCK_MEMORY;
     if (mag && models) {
         used = as_line ? code_all(g, mask, q, buf, cap, models, mag, NULL, 1, decoding)
-            : decoding ? code_all(g, mask, q, buf, cap, models, mag, NULL, 0, 1)
+            : decoding == PART ? code_all(g, mask, q, buf, cap, models, mag, NULL, 0, PART)
+            : decoding ? code_all(g, mask, q, buf, cap, models, mag, NULL, 0, WHOLE_STREAM)
             : m.quantise ? code_all(g, mask, q, buf, cap, models, mag, m.quantise, 0, 0)
             : code_all(g, mask, q, buf, cap, models, mag, NULL, 0, 0);
+        if (decoding == PART) used = used < cap ? used : cap;
         if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
     }
     free(mag);

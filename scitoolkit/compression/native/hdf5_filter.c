@@ -11,7 +11,7 @@ typedef int64_t hid_t;
 typedef unsigned long long hsize_t;
 enum { FILTER_ID = 33793, REVERSE = 0x100, FLOAT_CLASS = 1, LITTLE = 0, BIG = 1, USER_FILL = 2 };
 /* PASSED: the only parameter of datasets of other types, whose chunks pass unchanged. */
-enum { MOST_WORDS = FIXED_WORDS + MAX_RANK, PASSED = 0x53434b00 };
+enum { PASSED = 0x53434b00 };
 
 static void *caller_symbol(void *address, const char *name) {
     Dl_info info;
@@ -46,16 +46,16 @@ static int parameters_of(void *caller, hid_t dcpl, unsigned *flags, unsigned *wo
     int (*get_filter)(hid_t, int, unsigned *, size_t *, unsigned *, size_t, char *, unsigned *)
         = caller_symbol(caller, "H5Pget_filter_by_id2");
     unsigned config;
-    size_t num = 64;
+    size_t num = MOST_WORDS;
     if (!get_filter || get_filter(dcpl, FILTER_ID, flags, &num, words, 0, NULL, &config) < 0)
         return -1;
-    return (int)num;
+    return num > MOST_WORDS ? -1 : (int)num;
 }
 /* NCO copies the filter of one variable to all others, of any type, with one parameter instead of
  * ours. No bound is known then: floats are coded losslessly, and other types pass unchanged. */
 static int can_apply(hid_t dcpl, hid_t type, hid_t space) {
     void *caller = __builtin_return_address(0);
-    unsigned flags = 0, words[64] = {0};
+    unsigned flags = 0, words[MOST_WORDS];
     (void)space;
     return takes_type(caller, type) || parameters_of(caller, dcpl, &flags, words) == 1;
 }
@@ -73,7 +73,7 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     int (*get_order)(hid_t) = caller_symbol(caller, "H5Tget_order");
     int (*fill_state)(hid_t, int *) = caller_symbol(caller, "H5Pfill_value_defined");
     int (*get_fill)(hid_t, hid_t, void *) = caller_symbol(caller, "H5Pget_fill_value");
-    unsigned flags = 0, given[64] = {0}, words[MOST_WORDS] = {0};
+    unsigned flags = 0, given[MOST_WORDS] = {0}, words[MOST_WORDS] = {0};
     const int num = parameters_of(caller, dcpl, &flags, given);
     if (!modify || num < 0) return -1;
     if (!takes_type(caller, type)) {
@@ -85,7 +85,8 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     if (!num_dims || !get_dims) return -1;
     /* h5repack and nccopy pass the parameters written here. */
     const unsigned lossless[2] = {0, 0};
-    const unsigned *bound = num > FIXED_WORDS && given[0] == PARAMETERS ? given + 2
+    const int extended = num >= FIXED_WORDS && given[0] == EXTENDED;
+    const unsigned *bound = extended || (num > FIXED_WORDS && given[0] == PARAMETERS) ? given + 2
         : num == 1 ? lossless : given;
     if (num != 2 && bound == given) {
         complain(caller, "give the absolute bound as one double in two words, low first");
@@ -97,7 +98,14 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
         complain(caller, "a chunk must have 1 to 32 dimensions");
         return -1;
     }
-    words[0] = PARAMETERS;
+    /* The tail of extended parameters follows the extents, of which a creator gives none. */
+    const size_t from = extended ? FIXED_WORDS + (size_t)given[6] : 0;
+    const size_t tail = from && from <= (size_t)num ? (size_t)num - from : 0;
+    if (extended && (given[6] > MAX_RANK || from > (size_t)num)) {
+        complain(caller, "the parameters are damaged");
+        return -1;
+    }
+    words[0] = extended ? EXTENDED : PARAMETERS;
     words[1] = (get_size(type) == 8 ? IS_DOUBLE : 0) | (get_order(type) == BIG ? IS_BIG : 0);
     words[2] = bound[0];
     words[3] = bound[1];
@@ -112,17 +120,31 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
         words[4] = (unsigned)raw;
         words[5] = (unsigned)(raw >> 32);
     }
+    /* nccopy passes the parameters, but sets no fill value. */
+    const int passed = num > FIXED_WORDS && (extended || given[0] == PARAMETERS);
+    if (passed && !(words[1] & HAS_FILL) && given[1] & HAS_FILL &&
+        !((words[1] ^ given[1]) & IS_DOUBLE)) {
+        words[1] |= HAS_FILL;
+        words[4] = given[4];
+        words[5] = given[5];
+    }
     words[6] = (unsigned)rank;
     for (int i = 0; i < rank; i++) {
         if (dims[i] > 0xffffffffu) { complain(caller, "a chunk is too large"); return -1; }
         words[FIXED_WORDS + i] = (unsigned)dims[i];
     }
     chunk c;
-    if (!read_parameters(&c, words, FIXED_WORDS + (size_t)rank)) {
+    const size_t fixed = FIXED_WORDS + (size_t)rank;
+    if (fixed + tail > MOST_WORDS) {
+        complain(caller, "more than 256 parameters: leave out the enhancer");
+        return -1;
+    }
+    if (tail) memcpy(words + fixed, given + from, tail * sizeof *words);
+    if (!read_parameters(&c, words, fixed + tail)) {
         complain(caller, "the bound must be a positive number or 0, a chunk below 2^31 values");
         return -1;
     }
-    return modify(dcpl, FILTER_ID, flags, FIXED_WORDS + (size_t)rank, words);
+    return modify(dcpl, FILTER_ID, flags, fixed + tail, words);
 }
 
 /* Filter in both directions; on failure return 0 and leave *buf unchanged. Encoding fails only if

@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +27,26 @@ PER_TYPE = (
     "sck_capacity",
     "sck_encode",
     "sck_decode",
+    "sck_decode_part",
     "sck_scan",
     "sck_fit_blocks",
     "sck_block_capacity",
     "sck_encode_block",
     "sck_decode_block",
+    "linear_accumulate",
+    "linear_apply",
+    "linear_max_error",
+    "network_gather",
+    "network_apply",
 )
+_PER_TYPE_FILES = ("predict", "codec", "wavelet", "blocks", "enhance")
 _MEMORY, _SPACE = -2, -3
+_THOROUGH, _LEVELS = 1, 2
 # Constants of the parameters of a chunk, see docs/format/chunk.md.
-PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
+PARAMETERS, EXTENDED, _DOUBLE, _BIG, _FILL = 0x53434B01, 0x53434B02, 1, 2, 4
+_RELATIVE, _FILLS, _ENHANCER = 1, 2, 3
+ENHANCERS = ("linear", "network")
+"""Enhancers that the C library applies to chunks."""
 
 
 @functools.cache
@@ -47,7 +61,7 @@ def source() -> str:
     for real, bits, lanes in _TYPES.values():
         parts += [f"#define REAL {real}\n#define NAME(x) x##_{bits}\n"]
         parts += [f"#define LANES_OF_REAL {lanes}\n"]
-        parts += [read(__file__, f"{name}.c") for name in ("predict", "codec", "wavelet", "blocks")]
+        parts += [read(__file__, f"{name}.c") for name in _PER_TYPE_FILES]
         parts += ["#undef REAL\n#undef NAME\n#undef LANES_OF_REAL\n"]
     return "\n".join([*parts, *(read(__file__, f"{name}.c") for name in ("lossless", "chunk"))])
 
@@ -78,7 +92,9 @@ def unavailable() -> str:
     return ""
 
 
-def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray, float]:
+def encode(
+    values: np.ndarray, bound: float, *, thorough: bool, levels: bool = False
+) -> tuple[bytes, np.ndarray, float]:
     """Return the coded field, its decoded values, and the largest error.
 
     The bytes are decoded again, and every decoded value is compared with its original.
@@ -87,6 +103,7 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
         values: finite C-contiguous float32 or float64 array, any dims.
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
         thorough: compare the methods on the whole field instead of a block of it.
+        levels: use only methods that code coarse levels first, for `decode` of a part.
     """
     dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
     out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
@@ -97,7 +114,7 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
         pointer(values),
         None,
         ctypes.c_double(bound),
-        ctypes.c_int64(thorough),
+        ctypes.c_int64(_THOROUGH * thorough | _LEVELS * levels),
         pointer(out),
         ctypes.c_int64(out.size),
         pointer(decoded),
@@ -108,9 +125,21 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
 
 
 def decode(
-    data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
+    data: bytes | memoryview,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    bound: float,
+    *,
+    part: bool = False,
 ) -> np.ndarray:
     """Return the decoded field, bit for bit as `encode` returned it.
+
+    Args:
+        data: as `encode` returned it.
+        shape: of the field.
+        dtype: float32 or float64.
+        bound: as in `encode`.
+        part: the data may be the first bytes only; points without data are interpolated.
 
     Raises:
         DataError: the bytes are inconsistent.
@@ -118,7 +147,7 @@ def decode(
     packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
     check(
         call(
-            "sck_decode",
+            "sck_decode_part" if part else "sck_decode",
             dtype,
             pointer(extents(folded(shape))),
             None,
@@ -131,36 +160,118 @@ def decode(
     return decoded
 
 
+@dataclass(frozen=True)
+class ChunkExtras:
+    """What chunks need beside an absolute bound and one fill value; see docs/format/chunk.md.
+
+    Attributes:
+        relative: the bound is a fraction of every value; zeros and signs are exact.
+        fills: further values that are restored bit for bit, at most 8.
+        enhancer: `linear` or `network` and its bytes, which correct decoded values within the
+            bound; None for no enhancer. All chunks share it.
+    """
+
+    relative: bool = False
+    fills: tuple[float, ...] = ()
+    enhancer: tuple[str, bytes] | None = None
+
+    def words(self, dtype: np.dtype) -> list[int]:
+        """Return the tail of the parameters of chunks of a dtype; [] if nothing is extra."""
+        tail = [_RELATIVE << 24] if self.relative else []
+        if self.fills:
+            raw = [word for value in self.fills for word in _bits(value, dtype)]
+            tail += [_FILLS << 24 | len(raw), *raw]
+        if self.enhancer:
+            name, data = self.enhancer
+            body = np.frombuffer(data + bytes(-len(data) % 4), "<u4").tolist()
+            head = (ENHANCERS.index(name) + 1) << 24 | len(data)
+            tail += [_ENHANCER << 24 | 1 + len(body), head, *body]
+        return tail
+
+    def settings(self) -> dict[str, Any]:
+        """Return JSON entries of the codec's settings, from which `of` returns the extras."""
+        entries: dict[str, Any] = {"relative": True} if self.relative else {}
+        if self.fills:
+            entries["fills"] = list(self.fills)
+        if self.enhancer:
+            entries["enhancer"] = [self.enhancer[0], self.enhancer[1].hex()]
+        return entries
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ChunkExtras:
+        """Return the extras of a codec's settings.
+
+        Raises:
+            ConfigError: they are not as `settings` returns them.
+        """
+        try:
+            enhancer = settings.get("enhancer")
+            named = enhancer and (ENHANCERS[ENHANCERS.index(enhancer[0])], enhancer[1])
+            data = named and (named[0], bytes.fromhex(named[1]))
+            fills = tuple(float(value) for value in settings.get("fills") or ())
+            return cls(bool(settings.get("relative", False)), fills, data or None)
+        except (TypeError, ValueError, IndexError) as error:
+            raise ConfigError(f"settings of the codec: {error}") from None
+
+
+def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
+    """Return name and bytes of the enhancer in the parameters of chunks; None if there is none."""
+    words = list(parameters)
+    at = 7 + words[6] if len(words) > 7 and words[0] == EXTENDED else len(words)
+    while at < len(words):
+        kind, count = words[at] >> 24, words[at] & 0xFFFFFF
+        if kind == _ENHANCER:
+            head, *body = words[at + 1 : at + 1 + count]
+            data = np.array(body, "<u4").tobytes()[: head & 0xFFFFFF]
+            return ENHANCERS[(head >> 24) - 1], data
+        at += 1 + count
+    return None
+
+
+def _bits(value: float, dtype: np.dtype) -> tuple[int, int]:
+    """Return the bits of a value in a dtype as two words, low first."""
+    raw = np.array(value, dtype.newbyteorder("<")).tobytes().ljust(8, b"\0")
+    low, high = struct.unpack("<II", raw)
+    return low, high
+
+
 def chunk_parameters(
-    shape: tuple[int, ...], dtype: np.dtype, bound: float, fill: float | None = None
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    bound: float,
+    fill: float | None = None,
+    extras: ChunkExtras | None = None,
 ) -> np.ndarray:
     """Return the parameters (uint32) of an array's chunks, as HDF5 stores them.
 
     Args:
         shape: of a chunk, at least one dim.
         dtype: float32 or float64, either byte order.
-        bound: absolute error bound; 0 is lossless.
+        bound: error bound, absolute unless the extras say otherwise; 0 is lossless.
         fill: a value that is restored bit for bit wherever it occurs.
+        extras: see there.
 
     Raises:
         ConfigError: unsupported dtype or bound.
     """
     if dtype.kind != "f" or dtype.itemsize not in (4, 8):
         raise ConfigError(f"a chunk of {dtype}", allowed="float32 or float64")
+    tail = (extras or ChunkExtras()).words(dtype)
     if not (bound >= 0 and np.isfinite(bound)):
         raise ConfigError(f"bound {bound!r}", allowed="a positive number, or 0 for lossless")
+    if extras and extras.relative and not bound < 1:
+        raise ConfigError(f"relative bound {bound!r}", allowed="below 1")
     flags = _DOUBLE * (dtype.itemsize == 8) | _BIG * (dtype.byteorder == ">")
     flags |= _FILL * (fill is not None)
-    little = dtype.newbyteorder("<")
-    raw = np.array(fill or 0.0, little).tobytes().ljust(8, b"\0")
     shape = shape or (1,)
     words = [
-        PARAMETERS,
+        EXTENDED if tail else PARAMETERS,
         flags,
         *struct.unpack("<II", struct.pack("<d", bound)),
-        *struct.unpack("<II", raw),
+        *_bits(fill or 0.0, dtype),
         len(shape),
         *shape,
+        *tail,
     ]
     return np.array(words, np.uint32)
 

@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.compression.native.library import source
+import numpy as np
+
+from scitoolkit.compression.native.library import EXTENDED, ChunkExtras, source
 from scitoolkit.core.errors import BackendError
 from scitoolkit.io.compressed import FILTER_ID
 from scitoolkit.ops.codegen import prebuilt
@@ -46,17 +48,23 @@ def plugin_source() -> str:
     return source() + read(__file__, "hdf5_filter.c")
 
 
-def filter_options(bound: float) -> dict[str, Any]:
+def filter_options(
+    bound: float, extras: ChunkExtras | None = None, dtype: Any = "f4"
+) -> dict[str, Any]:
     """Return arguments of `h5py.Group.create_dataset` that apply the filter with a bound.
 
     Args:
-        bound: absolute, in the unit of the data.
+        bound: absolute, in the unit of the data, unless the extras say otherwise.
+        extras: relative bound, further fill values, enhancer.
+        dtype: of the data, which the extras' fill values need.
 
     Example:
         >>> filter_options(1e-3)["compression"]
         33793
     """
     words = struct.unpack("<II", struct.pack("<d", bound))
+    if tail := (extras or ChunkExtras()).words(np.dtype(dtype)):
+        words = (EXTENDED, 0, *words, 0, 0, 0, *tail)
     return {"compression": FILTER_ID, "compression_opts": words}
 
 

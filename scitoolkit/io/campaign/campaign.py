@@ -23,7 +23,7 @@ from scitoolkit.io.campaign.channels import (
 )
 from scitoolkit.io.campaign.entries import Entry, entries_of, require_same_entries
 from scitoolkit.io.campaign.files import find_files, of_known_formats
-from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.headers import Header, full_name
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
@@ -268,7 +268,8 @@ def open_campaign(
     first = segments.reference(options)
     layout = layout_of(first)
     several = len(segments.files.paths) > 1
-    names, channels = _channels(first, layout, variables, options, several)
+    steps = several or any(layout.step(first, group) for group in layout.groups(first)[:1])
+    names, channels = _channels(first, layout, variables, options, steps)
     if fresh:
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
@@ -331,7 +332,7 @@ def _has_both_angles(header: Header, dim: str) -> bool:
 
 def _is_complex(header: Header, layout: type[Layout], array: Array) -> bool:
     group = layout.groups(header)[0]
-    stored = header.variables.get(f"{group}/{array.path}" if group else array.path)
+    stored = header.variables.get(full_name(group, array.path))
     return stored is not None and np.dtype(stored.dtype).kind == "c"
 
 
@@ -360,7 +361,7 @@ def _channels(
     group = layout.groups(header)[0]
     expanded = {}
     for name, array in arrays.items():
-        path = f"{group}/{array.path}" if group else array.path
+        path = full_name(group, array.path)
         entries = entries_of(header, path, array, options)
         expanded[name] = _components(name, array, entries, _is_complex(header, layout, array))
     single = {c.name: (c,) for found in expanded.values() for c in found}

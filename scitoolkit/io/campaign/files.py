@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
-from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.fields import PathLike, expand_paths, packages_for
+from scitoolkit.io.formats.adaptive import is_plotfile
 from scitoolkit.io.formats.base import format_of
+from scitoolkit.io.loader.stores import is_store
 
 _SUFFIXES = (".h5", ".hdf5", ".nc", ".nc4", ".npy", ".npz", ".zarr")
 
@@ -70,7 +71,7 @@ def find_files(path: PathLike | Sequence[PathLike]) -> Found:
     found: list[tuple[str, int, int]] = []
     is_list = not isinstance(path, str | os.PathLike) and len(path) > 1
     for one in _given(path):
-        if os.path.isdir(one) and not _is_store(one):
+        if os.path.isdir(one) and not _is_one(one):
             found += _below(one)
         else:
             found.append(_state(one))
@@ -138,10 +139,14 @@ def _may_be_known(path: str) -> bool:
 def _below(folder: str) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
     with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if entry.name.startswith("."):
+        listed = sorted(entries, key=lambda e: e.name)
+        # The parts of an output of Enzo belong to its file of parameters.
+        whole = [e.name.removesuffix(".hierarchy") for e in listed if e.name.endswith(".hierarchy")]
+        parts = tuple(f"{name}." for name in whole)
+        for entry in listed:
+            if entry.name.startswith((".", *parts)):
                 continue
-            if entry.is_dir() and not _is_store(entry.path):
+            if entry.is_dir() and not _is_one(entry.path):
                 # Skip the parts of a virtual file: `run_s1/run_s1_p0.h5` belongs to `run_s1.h5`.
                 found += [] if os.path.exists(f"{entry.path}.h5") else _below(entry.path)
             elif entry.is_dir():
@@ -151,8 +156,9 @@ def _below(folder: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def _is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in STORE_FILES)
+def _is_one(folder: str) -> bool:
+    """Return whether a folder is read as one file."""
+    return is_store(folder) or is_plotfile(folder)
 
 
 def _state(path: str) -> tuple[str, int, int]:

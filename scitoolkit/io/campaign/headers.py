@@ -127,6 +127,18 @@ class Header:
         return None if found is None or len(found.shape) != 1 else found.values
 
 
+def full_name(group: str, path: str) -> str:
+    """Return the name in a file of an array of a group, which may be a pattern of names.
+
+    Example:
+        >>> full_name("tasks", "u"), full_name("", "u"), full_name("{}_0001", "u")
+        ('tasks/u', 'u', 'u_0001')
+    """
+    if "{}" in group:
+        return group.replace("{}", path)
+    return f"{group}/{path}" if group else path
+
+
 def read_header(path: Path) -> Header:
     """Return the header of a file of any installed format.
 
@@ -138,7 +150,7 @@ def read_header(path: Path) -> Header:
         return _hdf5_header(path, kind)
     try:
         with kind.open_dataset(path, decode=False) as dataset:
-            variables, values = {}, {}
+            variables, values, refers = {}, {}, kind.refers(path)
             for key, array in dataset.variables.items():
                 if array.dtype.kind not in "biufc":
                     continue
@@ -155,6 +167,7 @@ def read_header(path: Path) -> Header:
                     attrs,
                     array.dtype.str,
                     tuple(chunks) if chunks else None,
+                    virtual=refers,
                 )
                 if is_small(array.shape):
                     values[name] = _without_holes(kind, path, name, array)

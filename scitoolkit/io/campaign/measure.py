@@ -23,13 +23,14 @@ from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in
-from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
+from scitoolkit.io.campaign.windows import NAN_FIX
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
 _VERSION = 3
-_LARGEST = float(np.finfo(np.float32).max)
 """Increment when the same file gives other values, to invalidate cached moments."""
+_LARGEST = float(np.finfo(np.float32).max)
+_VALID = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,16 @@ class Question:
         changes: channels whose change over `lead` rows is measured too.
         vectors: channels that are measured value by value instead of as fields.
         allow_suspect: accept values that look like fill values, and rows that were never written.
+        valid: channel that is 1 where `masked` channels of the same grid count, else 0.
+        masked: channels of which other cells are left out.
     """
 
     lead: int = 1
     changes: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
     allow_suspect: bool = False
+    valid: str = ""
+    masked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,8 @@ class _Measuring:
 
     def _refuse_lost_changes(self, values: np.ndarray, name: str, row: int) -> None:
         """Refuse float64 values whose changes from row to row float32 does not hold."""
-        if values.dtype != np.float64 or len(values) < 2:
+        path = self.campaign.channels[name].array.path
+        if self.sets[path].dtype != np.float64 or len(values) < 2:
             return
         change = float(np.sqrt(np.mean(np.square(np.diff(values, axis=0)))))
         spacing = float(np.spacing(np.float32(np.abs(values).max())))
@@ -313,23 +319,41 @@ class _Measuring:
         if not frames:
             return {}
         nonzero = np.zeros(len(next(iter(frames.values()))), bool)
-        kept = {}
+        kept, series = {}, {}
         for name, values in frames.items():
             per_field = name not in question.vectors
-            measured.values.setdefault(name, Moments()).add(values, per_field)
+            counted = values
+            if name in question.masked:
+                counted = values[self._valid(frames[question.valid], name)]
+            if counted.size:
+                measured.values.setdefault(name, Moments()).add(counted, per_field)
             if not question.allow_suspect:
-                self._refuse_fills(values, name, row)
+                self._refuse_fills(counted, name, row)
             nonzero |= values.reshape(len(values), -1).any(axis=1)
-            if name in question.changes and lead:
-                series = np.concatenate([tail[name], values]) if name in tail else values
-                if len(series) > lead:
-                    change = series[lead:] - series[:-lead]
-                    measured.changes.setdefault(name, Moments()).add(change, per_field)
-                kept[name] = series[-lead:].copy()
+            if lead and name in (*question.changes, question.valid):
+                series[name] = np.concatenate([tail[name], values]) if name in tail else values
+                kept[name] = series[name][-lead:].copy()
+        for name in question.changes if lead else ():
+            if name in series and len(series[name]) > lead:
+                change = series[name][lead:] - series[name][:-lead]
+                if name in question.masked:
+                    counts = self._valid(series[question.valid], name)
+                    change = change[counts[lead:] & counts[:-lead]]
+                if change.size:
+                    measured.changes.setdefault(name, Moments()).add(
+                        change, name not in question.vectors
+                    )
         ahead = np.flatnonzero(nonzero)
         zeros = len(nonzero) - 1 - int(ahead[-1]) if len(ahead) else len(nonzero)
         measured.zeros = zeros if len(ahead) else measured.zeros + zeros
         return kept
+
+    def _valid(self, mask: np.ndarray, name: str) -> np.ndarray:
+        """Return the cells of the mask, (rows, *dims) in the order of a channel."""
+        own, dims = (self.campaign.channels[n].dims for n in (self.question.valid, name))
+        order = [0, *(1 + own.index(d) for d in dims)]
+        cells: np.ndarray = mask.transpose(order) > _VALID
+        return cells
 
     def _add_static(self, measured: Measured, piece: Piece) -> None:
         """Add static arrays, weighted by the number of rows."""
@@ -349,16 +373,17 @@ class _Measuring:
         names = self.question.changes
         if first == piece.first or not names:
             return {}
+        names = (*names, self.question.valid) if self.question.valid else names
         end, tail = self.tails.get(self._simulation(piece), (-1, {}))
         if end == piece.first:
             return tail
-        source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
-        read = source.read(np.arange(piece.first - first))
-        tail = {n: read[n][:, 0].astype(np.float64) for n in names}
-        if self.campaign.mask is None:
-            return tail
-        valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}
-        return {n: v if valid[n] is None else v[:, valid[n]] for n, v in tail.items()}
+        bounds, parts = self.campaign.index.rows, list[dict[str, np.ndarray]]()
+        while first < piece.first:
+            segment = int(np.searchsorted(bounds, first, side="right")) - 1
+            start, last = int(bounds[segment]), min(piece.first, int(bounds[segment + 1]))
+            parts += self._read([segment], first - start, last - start)
+            first = last
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
         found = fill_value_in(values)

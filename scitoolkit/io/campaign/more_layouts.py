@@ -1,4 +1,4 @@
-"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD; unsupported block layouts.
+"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD, JHTDB; unsupported blocks.
 
 Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; openPMD standard 1.1.0; yt
 `frontends/flash` and `frontends/athena_pp`.
@@ -174,6 +174,45 @@ class OpenPmd(Layout):
         return stem, number
 
 
+class Jhtdb(Layout):
+    """Cut-outs of the Johns Hopkins Turbulence Databases: `Velocity_0001` (z, y, x, component).
+
+    The number at the end of a name is that of the time step; of one file, or of a file each.
+    """
+
+    name: ClassVar[str] = "JHTDB"
+    coordinate_path: ClassVar[str] = "{dim}coor"
+    _STEP: ClassVar[re.Pattern[str]] = re.compile(r"^([A-Za-z]+)_(\d+)$")
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are coordinates and fields with numbers of steps."""
+        names = header.variables
+        return {"xcoor", "ycoor", "zcoor"} <= set(names) and any(map(cls._STEP.match, names))
+
+    @classmethod
+    def groups(cls, header: Header) -> list[str]:
+        """Return a pattern of names for each time step."""
+        numbers = {m[2] for name in header.variables if (m := cls._STEP.match(name))}
+        return [f"{{}}_{number}" for number in sorted(numbers, key=int)]
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the fields of the first step."""
+        number = cls.groups(header)[0].rpartition("_")[2]
+        return {
+            m[1]: array_of(m[1], stored, ["z", "y", "x", COMPONENT])
+            for name, stored in header.variables.items()
+            if (m := cls._STEP.match(name)) and m[2] == number and len(stored.shape) == 4
+        }
+
+    @classmethod
+    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+        """Return the file's name without the number of the step, and that number."""
+        number = group.rpartition("_")[2]
+        return re.sub(rf"_?0*{int(number)}(?=\D*$)", "", header.path.stem), int(number)
+
+
 def _below(header: Header, group: str) -> dict[str, object]:
     """Return the attributes of a group."""
     start = f"{group}/"
@@ -231,6 +270,7 @@ LAYOUTS: tuple[type[Layout], ...] = (
     PdeArena,
     Dedalus,
     OpenPmd,
+    Jhtdb,
     Flash,
     AthenaPlusPlus,
 )

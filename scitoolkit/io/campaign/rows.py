@@ -382,11 +382,12 @@ class CampaignRows(RowSet):
             last: last row + 1.
 
         Returns:
-            (segments, rows, *row_shape), physical values.
+            (segments, rows, *row_shape), physical values; packed ones in float64.
         """
         packing = self.packing_of(segments[0])
         if len(segments) == 1 or self.axis is None or SIMULATION not in self.array.roles:
-            return np.stack([packing.unpack(self.reader(s).read(first, last)) for s in segments])
+            read = (self.reader(s).read(first, last) for s in segments)
+            return np.stack([packing.unpack(one, exact=True) for one in read])
         whole = self.files.entry(segments[0]).arrays[self.name]
         at = self.array.roles.index(SIMULATION)
         crop = list(self._crop(segments[0], whole.layout.shape))
@@ -397,7 +398,7 @@ class CampaignRows(RowSet):
         values = values[numbers - numbers[0]]
         if picks := self._picks(segments[0]):
             values = _picked(values, {axis + 1: cells for axis, cells in picks.items()})
-        return packing.unpack(values)
+        return packing.unpack(values, exact=True)
 
     def part(self, first: int, last: int, box: Sequence[slice]) -> np.ndarray:
         """Read a part of neighbouring rows of one segment.

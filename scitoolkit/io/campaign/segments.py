@@ -15,7 +15,7 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import Header, Stored, full_name
 from scitoolkit.io.campaign.layouts import (
     SIMULATION,
     TIME,
@@ -92,7 +92,7 @@ class Segments:
     def array_name(self, segment: int, path: str) -> str:
         """Return the full name of a segment's array in its file."""
         group = self.groups[self.group[segment]]
-        return f"{group}/{path}" if group else path
+        return full_name(group, path)
 
     def stored(self, segment: int, path: str) -> Stored:
         """Return the metadata of a segment's array."""
@@ -337,9 +337,9 @@ class _Rows:
         for path, expected in self.used.items():
             if path not in arrays:
                 raise missing_field(path, header, arrays)
-            stored = header.variables.get(f"{group}/{path}" if group else path)
+            stored = header.variables.get(full_name(group, path))
             if stored is None:
-                raise missing_field(f"{group}/{path}", header, header.variables)
+                raise missing_field(full_name(group, path), header, header.variables)
             units = str(stored.attrs.get("units", ""))
             found.append(replace(arrays[path], shape=stored.shape, units=units))
             _require_same(found[-1], expected, stored.name, header, self.first)

@@ -538,7 +538,9 @@ def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
         ConfigError: the name does not match the pattern.
         DataError: the name is ambiguous, or has no number.
     """
-    folder, stem = os.path.basename(os.path.dirname(path)), _stem(path)
+    above, stem = os.path.split(os.path.dirname(path)), _stem(path)
+    # Some programs make a folder of the same name for each output.
+    folder = os.path.basename(above[0]) if above[1] == stem else above[1]
     if options.pattern is not None:
         match = _expression(options.pattern).fullmatch(os.path.basename(path))
         if match is None:

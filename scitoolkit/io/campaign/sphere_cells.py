@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import Header, Stored, full_name
 from scitoolkit.io.campaign.layouts import Plain, named_dims
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.loader.hdf5 import open_hdf5
+from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.roles import Role, role_by_metadata, role_by_name
 from scitoolkit.io.sphere import (
     along_one_dim,
@@ -26,11 +28,13 @@ from scitoolkit.io.sphere import (
     reaches_poles,
 )
 
+_logger = get_logger(__name__)
+
 Along = tuple[tuple[str, ...], np.ndarray]
 """Dims, and values along them."""
 _SAME = 1e-3
 """Relative difference of areas that is rounding of stored coordinates."""
-_PACKED = {"scale_factor": 1.0, "add_offset": 0.0}
+_EQUAL_WEIGHTS = "data.area_weights=false for equal weights"
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,23 @@ def cells_on_sphere(campaign: Campaign) -> SphereCells:
     """Return the positions of the cells of the first simulation.
 
     A latitude is a coordinate of a dim, or an array along one or two dims of the fields, that is
-    one by its standard name, by its unit, or by its name and a unit of angles.
+    one by its standard name, by its unit, or by its name and a unit of angles. Areas that the
+    fields' `cell_measures` name (CF Conventions 1.12, section 7.2) come before those of latitudes.
 
     Raises:
-        DataError: latitudes that are none, such as values beyond a pole.
+        DataError: latitudes that are none, such as values beyond a pole; latitudes that do not say
+            how large the cells are; areas that are not positive.
     """
     own = {r: _of_dims(campaign, r) for r in ("latitude", "longitude")}
     other = {r: next(_auxiliary(campaign, r), None) for r in ("latitude", "longitude")}
-    areas = None
-    if own["latitude"] is not None:
+    areas = _stated_areas(campaign)
+    if areas is not None:
+        pass
+    elif own["latitude"] is not None:
         name, values, attributes = own["latitude"]
         areas = _areas_along(campaign, name, values, attributes)
     elif other["latitude"] is not None:
-        areas = _areas_of(other["latitude"], other["longitude"])
+        areas = _areas_of(other["latitude"], other["longitude"], campaign.segments.path(0))
     geographic = {r: _geographic(own[r], other[r]) for r in own}
     return SphereCells(areas, geographic["latitude"], geographic["longitude"])
 
@@ -137,12 +145,12 @@ def _is(role: str, name: str, attributes: Mapping[str, Any]) -> bool:
 def _areas_along(
     campaign: Campaign, dim: str, values: np.ndarray, attributes: Mapping[str, Any]
 ) -> Along | None:
-    """Return the areas along the coordinate of a dim; None if it does not increase or decrease."""
+    """Return the areas along the coordinate of a dim; None if all its latitudes are equal."""
     where = f"{campaign.segments.path(0)}: variable {dim}"
     degrees = in_degrees(values, attributes, where)
     steps = np.diff(degrees)
     if not ((steps > 0).all() or (steps < 0).all()):
-        return None
+        return _unknown_areas("latitudes that neither increase nor decrease", degrees, where)
     bounds = _bounds(campaign, dim, attributes, where)
     if bounds is not None and bounds.shape == (len(degrees), 2):
         low, high = bounds.min(1), bounds.max(1)
@@ -217,20 +225,96 @@ def _longitudes(values: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray
     return np.degrees(degrees) if is_radian else degrees
 
 
-def _areas_of(latitude: Along, longitude: Along | None) -> Along | None:
-    """Return the areas of cells whose latitudes are stored beside the dims; None if unknown."""
+def _areas_of(latitude: Along, longitude: Along | None, where: str) -> Along | None:
+    """Return the areas of cells whose latitudes are stored beside the dims.
+
+    None if all latitudes are equal, as in ideal cases.
+
+    Raises:
+        DataError: the latitudes do not say how large the cells are.
+    """
     dims, degrees = latitude
     if len(dims) == 2 and (axis := along_one_dim(degrees)) is not None:
         # A regular grid whose latitudes are stored for each cell.
         dims, degrees = (dims[axis],), np.moveaxis(degrees, axis, 0)[:, 0]
     if len(dims) == 1:
         steps = np.diff(degrees)
-        increases = (steps > 0).all() or (steps < 0).all()
-        return (dims, areas_of_latitudes(degrees)) if increases else None
-    if longitude is None or set(longitude[0]) != set(dims) or min(degrees.shape) < 2:
-        return None
+        if (steps > 0).all() or (steps < 0).all():
+            return dims, areas_of_latitudes(degrees)
+        return _unknown_areas("latitudes that neither increase nor decrease", degrees, where)
+    if longitude is None or set(longitude[0]) != set(dims):
+        text = f"latitudes along {' and '.join(dims)} without longitudes along both"
+        return _unknown_areas(text, degrees, where)
+    if min(degrees.shape) < 2:
+        return _unknown_areas("latitudes of a single row of cells", degrees, where)
     turned = longitude[1] if longitude[0] == dims else longitude[1].T
     return dims, areas_of_points(degrees, turned)
+
+
+def _unknown_areas(what: str, degrees: np.ndarray, where: str) -> Along | None:
+    """Return None for equal latitudes, which need no weights; refuse others.
+
+    Raises:
+        DataError: the latitudes differ.
+    """
+    if np.ptp(degrees) <= _SAME:
+        return None
+    raise DataError(
+        f"{what}: the areas of cells are not known",
+        where=where,
+        allowed="longitudes beside them, or cell_measures: area: NAME",
+        fix=_EQUAL_WEIGHTS,
+    )
+
+
+def _stated_areas(campaign: Campaign) -> Along | None:
+    """Return the areas that the fields name as their cell measure; None if no file has them.
+
+    Raises:
+        DataError: fields with different cells, or areas that are not positive.
+    """
+    header, group = _first(campaign)
+    names: dict[str, str] = {}
+    for channel in campaign.channels.values():
+        path = full_name(group, channel.array.path)
+        stored = header.variables.get(path)
+        words = str("" if stored is None else stored.attrs.get("cell_measures", "")).split()
+        pairs = dict(zip(words[::2], words[1::2], strict=False))
+        if "area:" in pairs:
+            names.setdefault(pairs["area:"], channel.name)
+    at = {p.rpartition("/")[2]: v for p, v in header.variables.items()}
+    present = [name for name in names if name in at]
+    if len(present) > 1:
+        raise DataError(
+            f"{names[present[0]]} has the cells {present[0]}, {names[present[1]]} {present[1]}",
+            where=str(header.path),
+            allowed="fields on the same cells",
+            fix="emulators of each, or data.area_weights=false",
+        )
+    for name in set(names) - set(present):
+        _logger.info("%s: cell areas %s are in another file, not read", header.path, name)
+    if not present:
+        return None
+    stored = at[present[0]]
+    dims = named_dims(header, stored, campaign.options)
+    areas, where = _values(header, stored), f"{header.path}: variable {stored.name}"
+    grid = {d for c in campaign.channels.values() for d in c.dims}
+    while dims and dims[0] not in grid:
+        dims, areas = dims[1:], areas[0]
+    if not dims or not set(dims) <= grid:
+        raise DataError(
+            f"cell areas along {', '.join(dims) or 'no dim'}", where=where, fix=_EQUAL_WEIGHTS
+        )
+    mask = None if campaign.mask is None else campaign.mask.valid
+    if mask is not None and campaign.mask is not None and set(dims) == set(campaign.mask.dims):
+        order = [campaign.mask.dims.index(d) for d in dims]
+        areas = np.where(mask.transpose(order), areas, 1.0)
+    if not (np.isfinite(areas) & (areas > 0)).all():
+        bad = int((~(np.isfinite(areas) & (areas > 0))).sum())
+        raise DataError(
+            f"{bad} cell areas are missing or not positive", where=where, fix=_EQUAL_WEIGHTS
+        )
+    return tuple(dims), areas
 
 
 def _geographic(own: Coordinate | None, other: Along | None) -> Along | None:
@@ -264,5 +348,4 @@ def _values(header: Header, stored: Stored) -> np.ndarray:
         raise DataError(
             f"cannot be read ({error})", where=f"{header.path}: variable {stored.name}"
         ) from None
-    packed = {k: float(stored.attrs.get(k, d)) for k, d in _PACKED.items()}
-    return np.asarray(values, np.float64) * packed["scale_factor"] + packed["add_offset"]
+    return Packing.of(values.dtype, stored.attrs).unpack(values, exact=True).astype(np.float64)

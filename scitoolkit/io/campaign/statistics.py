@@ -6,6 +6,8 @@ import numpy as np
 
 FILL_VALUES = (-9999.0, -999.0, -99999.0, 1e20, 1e30, 1e36, 9.969209968386869e36)
 _FAR = 10.0
+_EQUAL = 1e-7
+"""Deviation, relative to the mean, up to which values count as equal."""
 
 
 class Moments:
@@ -82,22 +84,22 @@ class Moments:
         return mean + self._shift, variance, second + self._shift * (2 * mean + self._shift)
 
     @property
-    def is_constant(self) -> bool:
-        """Whether all values are equal up to rounding."""
+    def is_constant(self) -> np.ndarray:
+        """Whether all values are equal up to rounding, for each component."""
         mean, variance, _ = self._parts()
-        return bool((np.sqrt(variance) <= 1e-7 * np.maximum(np.abs(mean), 1e-30)).all())
+        return np.asarray(np.sqrt(variance) <= _EQUAL * np.maximum(np.abs(mean), 1e-30))
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation; the latter is 1 for constant values."""
         mean, variance, _ = self._parts()
         scale = np.sqrt(variance)
         size = np.maximum(np.abs(mean), 1e-30)
-        return mean, np.where(scale > 1e-7 * size, scale, 1.0)
+        return mean, np.where(scale > _EQUAL * size, scale, 1.0)
 
     def root_mean_square(self) -> np.ndarray:
-        """Return the root mean square; 1 for values that are all 0."""
-        square = self._parts()[2]
-        return np.where(square > 0, np.sqrt(np.maximum(square, 0.0)), 1.0)
+        """Return the root mean square; exactly 0 for values that are all 0."""
+        square: np.ndarray = np.sqrt(np.maximum(self._parts()[2], 0.0))
+        return square
 
 
 def fill_value_in(values: np.ndarray) -> float | None:

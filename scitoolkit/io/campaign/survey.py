@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
-from scitoolkit.io.campaign.headers import Header, read_header
+from scitoolkit.io.campaign.headers import Header, full_name, read_header
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     TIME,
@@ -230,7 +230,7 @@ def _variables(
 def _first(header: Header, array: Array) -> str:
     """Return the full name of an array in the first group of a file."""
     group = layout_of(header).groups(header)[0]
-    return f"{group}/{array.path}" if group else array.path
+    return full_name(group, array.path)
 
 
 def _pattern(names: Sequence[str]) -> str | None:

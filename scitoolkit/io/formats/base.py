@@ -136,6 +136,11 @@ class Format(NeedsPackages, ABC):
         return None
 
     @classmethod
+    def refers(cls, path: Path) -> bool:
+        """Return whether the values are in other files, whose changes this one does not show."""
+        return False
+
+    @classmethod
     @abstractmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open the file lazily.
@@ -309,7 +314,7 @@ def plain_dims(rank: int) -> tuple[str, ...]:
 
 
 def open_lazily(
-    path: Path, engine: str, *, chunks: Any, decode: bool, **engine_options: Any
+    path: Any, engine: str, *, chunks: Any, decode: bool, **engine_options: Any
 ) -> xr.Dataset:
     """Open a file with an xarray engine; `decode` applies to values and times, not to durations."""
     import xarray as xr

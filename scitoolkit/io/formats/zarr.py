@@ -12,7 +12,6 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.files import temporary_name
-from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.formats.base import (
     Block,
     Format,
@@ -21,6 +20,7 @@ from scitoolkit.io.formats.base import (
     open_lazily,
 )
 from scitoolkit.io.loader.rows import whole_layout
+from scitoolkit.io.loader.stores import is_folder_of_files, is_store, store_of
 from scitoolkit.io.loader.zarr import unwritten_entries, zarr_readers
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ MAX_CHUNK_VALUES = 2**22
 
 
 class Zarr(Format):
-    """Zarr stores, versions 2 and 3, with or without shards."""
+    """Zarr stores, versions 2 and 3, with or without shards; references; Icechunk.
+
+    References are those of kerchunk and VirtualiZarr, in JSON or Parquet.
+    """
 
     name: ClassVar[str] = "zarr"
     requires: ClassVar[tuple[str, ...]] = ("zarr",)
@@ -42,13 +45,19 @@ class Zarr(Format):
 
     @classmethod
     def guess(cls, path: Path) -> float:
-        """Return 1 for a folder with the metadata of a store."""
-        return float(path.is_dir() and any((path / name).exists() for name in STORE_FILES))
+        """Return 1 for a folder with the metadata of a store, or a file of references."""
+        return float(is_store(path))
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through zarr, without consolidated metadata."""
-        return open_lazily(path, "zarr", chunks=chunks, decode=decode, consolidated=False)
+        store = store_of(path)
+        return open_lazily(store, "zarr", chunks=chunks, decode=decode, consolidated=False)
+
+    @classmethod
+    def refers(cls, path: Path) -> bool:
+        """Return whether the chunks are no files of the store."""
+        return not is_folder_of_files(path)
 
     @classmethod
     def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:

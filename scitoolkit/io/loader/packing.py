@@ -76,15 +76,21 @@ class Packing:
             np.spacing(np.float32(self.offset)) <= abs(self.scale) / 8
         )
 
-    def unpack(self, stored: np.ndarray) -> np.ndarray:
-        """Return the physical values with NaN for missing ones; `stored` itself if not packed."""
+    def unpack(self, stored: np.ndarray, *, exact: bool = False) -> np.ndarray:
+        """Return the physical values with NaN for missing ones; `stored` itself if not packed.
+
+        Args:
+            stored: values as stored.
+            exact: scale in float64, also where float32 tells neighbouring values apart.
+        """
+        result = np.dtype(np.float64) if exact and self.scale is not None else self.result
         if self.integers is not None:
             stored = np.ascontiguousarray(stored).view(self.integers)
-        values = stored.astype(self.result, copy=False)
+        values = stored.astype(result, copy=False)
         if self.scale is None and not self.missing:
             return values
         if self.scale is not None:
-            values = values * self.result.type(self.scale) + self.result.type(self.offset)
+            values = values * result.type(self.scale) + result.type(self.offset)
         elif values is stored:
             values = stored.copy()
         for missing in self.missing:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib.util
-import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import CopyingReader, Layout, missing_variable
+from scitoolkit.io.loader.stores import is_folder_of_files, keys_of, opened, store_of
 from scitoolkit.io.loader.zarr_shards import ShardIndex
 
 
@@ -38,7 +38,7 @@ def zarr_readers(
     import zarr
 
     try:
-        group = zarr.open_group(path, mode="r")
+        group = zarr.open_group(store_of(path), mode="r")
         arrays = {
             name: array
             for name, array in group.members(max_depth=None)
@@ -63,7 +63,7 @@ def zarr_readers(
             attrs=_attributes(array),
         )
         readers[name] = ZarrReader(
-            layout, int(array.metadata.zarr_format), _holes(array, path / name)
+            layout, int(array.metadata.zarr_format), _holes(array, path, name)
         )
     return readers
 
@@ -78,9 +78,9 @@ def unwritten_entries(path: Path, name: str) -> np.ndarray:
     """
     import zarr
 
-    array = zarr.open_array(path / name, mode="r")
+    array = zarr.open_array(store_of(path), path=name, mode="r")
     absent = np.zeros(array.shape, bool)
-    for hole in _holes(array, path / name):
+    for hole in _holes(array, path, name):
         absent[hole] = True
     if not absent.any():
         return absent
@@ -92,7 +92,7 @@ def unwritten_entries(path: Path, name: str) -> np.ndarray:
     return absent & (not even or steps[0] == 0)
 
 
-def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
+def _holes(array: Any, path: Path, name: str) -> tuple[tuple[slice, ...], ...]:
     """Return the regions of an array whose chunk is not in the store, or not in its shard.
 
     A store answers for them with its fill value. With NaN these are missing values; any other
@@ -103,16 +103,14 @@ def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
         DataError: shards whose index cannot be read.
     """
     fill = array.fill_value
-    if (fill is not None and np.isnan(fill)) or array.attrs.get("sparse") or not folder.is_dir():
+    if (fill is not None and np.isnan(fill)) or array.attrs.get("sparse"):
+        return ()
+    if is_folder_of_files(path) and not (path / name).is_dir():
         return ()
     outer = _outer_chunks(array)
     grid = [-(-size // chunk) for size, chunk in zip(array.shape, outer, strict=True)]
-    stored = {
-        os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
-        for parent, _, names in os.walk(folder)
-        for name in names
-    }
-    shards = ShardIndex.of(array, folder)
+    stored = keys_of(path, name)
+    shards = ShardIndex.of(array, path / name)
     holes: list[tuple[slice, ...]] = []
     for at in np.ndindex(*grid):
         key = array.metadata.encode_chunk_key(at)
@@ -120,7 +118,8 @@ def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
         if key not in stored:
             holes.append(tuple(slice(a, a + n) for a, n in zip(start, outer, strict=True)))
         elif shards is not None:
-            holes += shards.absent(folder / key, start, array.shape)
+            with opened(path, name, key) as file:
+                holes += shards.absent(file, start, array.shape)
     return tuple(holes)
 
 
@@ -205,7 +204,7 @@ class ZarrReader(CopyingReader):
         self.refuse_holes(window)
         try:
             values = self._opened()(window)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
                 where=f"{self.layout.where}, rows {first} to {last - 1}",
@@ -253,16 +252,15 @@ class ZarrReader(CopyingReader):
 
 def _reading(layout: Layout, version: int) -> Callable[[tuple[slice, ...]], np.ndarray]:
     """Return a function that reads a window of the array."""
-    folder = str(Path(layout.path).absolute() / layout.name)
-    if importlib.util.find_spec("tensorstore") is not None:
+    path = Path(layout.path).absolute()
+    if is_folder_of_files(path) and importlib.util.find_spec("tensorstore") is not None:
         import tensorstore
 
         driver = "zarr3" if version == 3 else "zarr"
-        store = tensorstore.open(
-            {"driver": driver, "kvstore": {"driver": "file", "path": folder}}, read=True
-        ).result()
+        place = {"driver": "file", "path": str(path / layout.name)}
+        store = tensorstore.open({"driver": driver, "kvstore": place}, read=True).result()
         return lambda window: store[window].read().result()
     import zarr
 
-    array = zarr.open_array(folder, mode="r")
+    array = zarr.open_array(store_of(path), path=layout.name, mode="r")
     return lambda window: np.asarray(array[window])

@@ -84,21 +84,19 @@ class ShardIndex:
         return cls(shape, chunk, end, order, checksum, at > 0, inner, where)
 
     def absent(
-        self, path: Path, start: Sequence[int], shape: Sequence[int]
+        self, file: Any, start: Sequence[int], shape: Sequence[int]
     ) -> list[tuple[slice, ...]]:
         """Return the regions of an array that a shard lacks.
 
         Args:
-            path: the shard.
+            file: the shard, open for reading.
             start: its first cell.
             shape: of the array; chunks beyond it are never written.
 
         Raises:
             DataError: the shard is shorter than its index.
         """
-        with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            return list(self._absent(file, 0, size, start, shape))
+        return list(self._absent(file, 0, file.seek(0, 2), start, shape))
 
     def _absent(
         self, file: Any, begin: int, size: int, start: Sequence[int], shape: Sequence[int]

@@ -9,11 +9,13 @@ Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -47,11 +49,16 @@ def replaced(
     former, forward = vars(module).get("forward"), module.forward
 
     def recomputed(*arguments: Any, **named: Any) -> Any:
+        on_cpu = _on_cpu(module, (*arguments, *named.values()))
         return checkpoint(
             forward,
             *arguments,
             use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _SameBuffers(module)),
+            preserve_rng_state=not on_cpu,  # one state for each call; `_Same` shares equal ones
+            context_fn=lambda: (
+                contextlib.nullcontext(),
+                _Same(module, _state() if on_cpu else None),
+            ),
             **named,
         )
 
@@ -75,18 +82,44 @@ def save_unchanged() -> saved_tensors_hooks:
     return saved_tensors_hooks(Unchanged.of, Unchanged.value)
 
 
-class _SameBuffers:
-    """Context of each recomputation that restores buffers: statistics count a batch once.
+def _on_cpu(module: nn.Module, arguments: Iterable[object]) -> bool:
+    tensors = [*module.parameters(), *(a for a in arguments if isinstance(a, Tensor))]
+    return all(tensor.device.type == "cpu" for tensor in tensors)
+
+
+_latest: weakref.ref[Tensor] | None = None
+
+
+def _state() -> Tensor:
+    """Return the state of random numbers, which parts share that draw none in between."""
+    global _latest
+    now, before = torch.get_rng_state(), None if _latest is None else _latest()
+    if before is None or not torch.equal(now, before):
+        before, _latest = now, weakref.ref(now)
+    return before
+
+
+class _Same:
+    """Context of each recomputation: buffers are restored, so that statistics count a batch once.
 
     It is entered again if gradients are differentiated again.
+
+    Args:
+        module: is recomputed.
+        state: of random numbers before its forward pass; None if the caller sets it.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, state: Tensor | None) -> None:
+        self._module, self._state = module, state
 
     def __enter__(self) -> None:
         self._kept = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
+        if self._state is not None:
+            self._now = torch.get_rng_state()
+            torch.set_rng_state(self._state)
 
     def __exit__(self, *error: object) -> None:
+        if self._state is not None:
+            torch.set_rng_state(self._now)
         for buffer, values in self._kept:
             buffer.data.copy_(values)  # .data leaves the version unchanged

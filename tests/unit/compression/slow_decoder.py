@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import struct
 import zlib
 from pathlib import Path
 
@@ -482,14 +483,19 @@ def decode_line(line, order, offset, step, real, verbatim) -> np.ndarray:
 
 
 def decode_chunk(
-    data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float, fill: float | None
+    data: bytes,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    bound: float,
+    fill: float | None,
+    linear: bytes = b"",
 ) -> np.ndarray:
     """Return the values of a framed chunk, see docs/format/chunk.md."""
     reader, little = Reader(data), np.dtype(dtype).newbyteorder("<")
     assert data[:4] == b"SciK"
     reader.at = 4
     version, kind, zero, size = reader.word(), reader.word(), reader.word(2), reader.word(4)
-    assert (version, zero, size) == (2 if kind > 1 else 1, 0, math.prod(shape) * little.itemsize)
+    assert (version, zero, size) == (kind // 2 + 1, 0, math.prod(shape) * little.itemsize)
     crc, values_crc = reader.word(4), reader.word(4)
     assert zlib.crc32(data[20:], zlib.crc32(data[16:20], zlib.crc32(data[:12]))) == crc
     if not kind:
@@ -499,6 +505,9 @@ def decode_chunk(
         assert zlib.crc32(values.tobytes()) == values_crc
         return values
     mask = raw = None
+    if kind == 5:
+        padded = struct.pack("<I", 1 << 24 | len(linear)) + linear + bytes(-len(linear) % 4)
+        assert reader.word(4) == zlib.crc32(padded)
     if reader.word():
         length = reader.varint()
         mask, raw = read_specials(data[reader.at : reader.at + length], shape, little, fill)
@@ -507,6 +516,12 @@ def decode_chunk(
         value = reader.word(little.itemsize).to_bytes(little.itemsize, "little")
         assert reader.at == len(data)
         values = np.full(shape, np.frombuffer(value, little)[0], little)
+    elif kind == 4:
+        values = decode_relative(data, reader, shape, little, bound, mask)
+    elif kind == 5:
+        inner = bound / 1.5 * (1 - 1e-6)
+        values = decode(data[reader.at :], shape, little, inner, mask)
+        values = corrected(values, linear, bound, 0.5 * inner)
     else:
         values = decode(data[reader.at :], shape, little, bound, mask)
     if mask is not None:
@@ -514,6 +529,91 @@ def decode_chunk(
     values = values.astype(dtype)
     assert zlib.crc32(values.tobytes()) == values_crc
     return values
+
+
+def decode_relative(data, reader, shape, little, bound, mask) -> np.ndarray:
+    """Return the values of a relative chunk from its signs and logarithms."""
+    count, signs = math.prod(shape), reader.word()
+    negative = [signs == 2] * count
+    n_x, n_y = three(shape)[2], three(shape)[1]
+    if signs == 1:
+        length = reader.varint()
+        coder, odds = Coder(data[reader.at : reader.at + length]), [32768] * 8
+        reader.at += length
+        special = np.zeros(count, bool) if mask is None else mask.reshape(-1)
+        for i in range(count):
+            before = [i >= d and negative[i - d] for d in (1, n_x, n_x * n_y)]
+            at = before[0] + 2 * before[1] + 4 * before[2]
+            if special[i]:
+                negative[i] = bool(i and negative[i - 1])
+                continue
+            p = odds[at]
+            negative[i] = bit = bool(coder.bit(p))
+            odds[at] = p + ((65535 - p) >> 5) if bit else p - ((p - 1) >> 5)
+    finest = 2.0**-23 if little.itemsize == 4 else 2.0**-49
+    inner = log2(1 + (bound * (1 - 1e-9) - finest))
+    logs = decode(data[reader.at :], shape, np.dtype("<f8"), inner, mask).reshape(-1)
+    values = [-exp2(v) if minus else exp2(v) for v, minus in zip(logs, negative, strict=True)]
+    return np.array(values).reshape(shape).astype(little)
+
+
+def log2(x: float) -> float:
+    m, e = math.frexp(x)
+    m, e = 2 * m, e - 1
+    if m > 1.4142135623730951:
+        m, e = m / 2, e + 1
+    f = (m - 1) / (m + 1)
+    s, a = f * f, 1.0 / 21
+    for k in range(19, 0, -2):
+        a = a * s + 1.0 / k
+    return e + 2 * f * a * 1.4426950408889634
+
+
+def exp2(y: float) -> float:
+    if not -1022 < y < 1024:
+        return math.inf if y > 0 else 0.0
+    n = float(np.rint(y))
+    t, a = (y - n) * 0.6931471805599453, 1.0
+    for k in range(14, 0, -1):
+        a = a * t / k + 1
+    return math.ldexp(a, int(n))
+
+
+def corrected(values: np.ndarray, linear: bytes, bound: float, clip: float) -> np.ndarray:
+    """Return values with the correction of a linear enhancer."""
+    real, field = values.dtype.type, values.reshape(three(values.shape))
+    num, kind, exponent, width = linear[:4]
+    limits = np.frombuffer(linear, "<f4", num - 1, 4).astype(real)
+    packed = np.frombuffer(linear, np.uint8, -1, 4 * num)
+    bits = np.unpackbits(packed, count=10 * num * width, bitorder="little").reshape(-1, width)
+    taps = (bits.astype(int) << np.arange(width)).sum(1) - (1 << (width - 1))
+    taps = (taps * 2.0**-exponent).astype(real).reshape(num, 10)
+    padded, unit = np.pad(field, 2, mode="edge"), real(1 / bound)
+
+    def at(z: int, y: int, x: int) -> np.ndarray:
+        return padded[
+            tuple(slice(2 + o, 2 + o + n) for o, n in zip((z, y, x), field.shape, strict=True))
+        ]
+
+    def sums(*axes: int, step: int = 1) -> np.ndarray:
+        total, signs = None, list(itertools.product((-1, 1), repeat=len(axes)))
+        for sign in signs:
+            offset = [0, 0, 0]
+            for axis, s in zip(axes, sign, strict=True):
+                offset[axis] = s * step
+            total = at(*offset) if total is None else total + at(*offset)
+        return (total - real(len(signs)) * field) * unit
+
+    f = [sums(2), sums(1), sums(0), sums(1, 2), sums(0, 2), sums(0, 1), sums(0, 1, 2)]
+    f += [sums(2, step=2), sums(1, step=2), sums(0, step=2)]
+    measure = field if kind == 2 else abs(f[0]) + abs(f[1]) + abs(f[2])
+    cls = (measure[..., None] >= limits).sum(-1)
+    total = np.zeros_like(field)
+    for i in range(10):
+        total = total + taps[cls, i] * f[i]
+    top = real(clip * (1 / bound))
+    total = np.clip(total, -top, top)
+    return (field + total * real(1 / (1 / bound))).reshape(values.shape)
 
 
 def upper(a: int, b: int) -> int:

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import slow_decoder
 from sanitizers import require_sanitizer
 
+from scitoolkit.compression.enhancers.group_weights import GroupWeights
+from scitoolkit.compression.enhancers.linear import Linear
 from scitoolkit.compression.lossless import encode_array
 from scitoolkit.compression.native import library
 from scitoolkit.compression.native.plugin import FLAGS, plugin_source
@@ -348,3 +351,141 @@ def test_hostile_input_under_the_address_sanitizer(program, tries, tmp_path):
     done = subprocess.run([built, str(tries)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == 0
+
+
+def decades(shape, dtype, seed=0):
+    """Return values over many decades with both signs, zeros, subnormals and missing values."""
+    field = smooth_field(shape, "f8") * 12 + np.random.default_rng(seed).normal(0, 0.05, shape)
+    x = (np.exp(field) * np.sign(np.sin(3 * field))).astype(dtype)
+    flat = x.reshape(-1)
+    flat[::37], flat[1::41], flat[2::43] = 0.0, -999.0, 1e20
+    flat[3::47], flat[4::53], flat[5::59] = np.nan, np.inf, np.finfo(dtype).tiny / 4
+    return x
+
+
+@pytest.mark.parametrize("shape", [(300,), (14, 19), (2, 3, 9, 8), (70, 1, 9)])
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("<f4", 1e-2), (">f4", 1e-5), ("<f8", 0.3), (">f8", 1e-2)]
+)
+def test_relative_bounds_hold_at_every_value_and_several_missing_values_are_exact(
+    shape, dtype, bound
+):
+    x = decades(shape, dtype)
+    extras = library.ChunkExtras(True, (1e20, -7.5))
+    parameters = library.chunk_parameters(x.shape, x.dtype, bound, -999.0, extras)
+    data = library.encode_chunk(x, parameters)
+    y = library.decode_chunk(data, x.shape, x.dtype, parameters)
+    fills = np.array([-999.0, 1e20], dtype)
+    exact = ~np.isfinite(x) | (x == 0) | np.isin(x, fills)
+    assert y[exact].tobytes() == x[exact].tobytes()
+    wide, original = y[~exact].astype("f8"), x[~exact].astype("f8")
+    assert (np.abs(wide - original) <= bound * np.abs(original)).all()
+    assert data[5] in (4, 3)
+    if data[5] == 4:
+        slow = slow_decoder.decode_chunk(data, shape, x.dtype, bound, -999.0)
+        assert slow.tobytes() == y.tobytes()
+
+
+def test_relative_chunks_of_one_sign_and_bounds_below_the_precision():
+    for sign, dtype in ((1, "f4"), (-1, "f8")):
+        x = (sign * np.exp(8 * smooth_field((20, 21, 22), "f8"))).astype(dtype)
+        for bound in (1e-3, 1e-9, 1e-17):
+            extras = library.ChunkExtras(relative=True)
+            parameters = library.chunk_parameters(x.shape, x.dtype, bound, None, extras)
+            data = library.encode_chunk(x, parameters)
+            y = library.decode_chunk(data, x.shape, x.dtype, parameters).astype("f8")
+            assert (np.abs(y - x) <= bound * np.abs(x.astype("f8"))).all()
+            assert (data[5] == 4) == (bound > 1e-7 if dtype == "f4" else bound > 1e-15)
+    for bound in (1.0, 2.0, float("nan")):
+        with pytest.raises(ConfigError):
+            library.chunk_parameters((9,), np.dtype("f4"), bound, None, extras)
+
+
+def enhancers(values, bound):
+    """Return a fitted linear enhancer and a network with arbitrary weights."""
+    inner = bound / 1.5 * (1 - 1e-6)
+    decoded = library.encode(values, inner, thorough=False)[1]
+    rng = np.random.default_rng(0)
+    network = GroupWeights(
+        np.float32([0.0]),
+        rng.integers(-9, 9, (2, 5, 32)).astype("i1"),
+        rng.integers(-9, 9, (2, 5)).astype("i1"),
+        rng.integers(-9, 9, (2, 5)).astype("i1"),
+        np.float32([2e-3, 2e-3, 2e-3]),
+    )
+    return decoded, {
+        "linear": Linear().fit(values, decoded, bound, 4, 0.0),
+        "network": network.to_bytes(),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8"])
+@pytest.mark.parametrize("shape", [(40, 44), (14, 12, 18), (2, 9, 10, 11)])
+def test_enhanced_chunks_keep_the_bound_and_decode_as_the_page_says(dtype, shape):
+    rng, bound = np.random.default_rng(2), 0.05
+    x = (smooth_field(shape, "f8") + rng.normal(0, 0.02, shape)).astype(dtype)
+    native = np.ascontiguousarray(x.astype(x.dtype.newbyteorder("=")))
+    decoded, fitted = enhancers(native, bound)
+    kinds = set()
+    for name, data in fitted.items():
+        extras = library.ChunkExtras(enhancer=(name, data))
+        assert library.ChunkExtras.of(extras.settings()) == extras
+        parameters = library.chunk_parameters(x.shape, x.dtype, bound, None, extras)
+        assert library.enhancer_in(parameters.tolist()) == (name, data)
+        coded = library.encode_chunk(x, parameters)
+        y = library.decode_chunk(coded, x.shape, x.dtype, parameters)
+        assert np.abs(y.astype("f8") - x).max() <= bound
+        kinds.add((name, coded[5]))
+        if coded[5] == 5 and name == "linear":
+            slow = slow_decoder.decode_chunk(coded, shape, x.dtype, bound, None, data)
+            assert slow.tobytes() == y.tobytes()
+            assert np.mean((y.astype("f8") - x) ** 2) < np.mean((decoded - native) ** 2.0)
+        # Another enhancer is not the one that the chunk names; without one it cannot be decoded.
+        for other in (None, ("linear", fitted["linear"][:4] + b"\0" * 99)):
+            wrong = library.ChunkExtras(fills=(1.0,), enhancer=other)
+            words = library.chunk_parameters(x.shape, x.dtype, bound, None, wrong)
+            if coded[5] == 5:
+                with pytest.raises(DataError):
+                    library.decode_chunk(coded, x.shape, x.dtype, words)
+    assert ("linear", 5) in kinds
+
+
+def test_damaged_chunks_and_parameters_of_version_3_raise():
+    x = decades((9, 10, 11), "f4")
+    extras = library.ChunkExtras(True, (1e20,))
+    parameters = library.chunk_parameters(x.shape, x.dtype, 1e-2, -999.0, extras)
+    data = library.encode_chunk(x, parameters)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[rng.integers(20, len(data))] ^= 1 << rng.integers(8)
+        checked = zlib.crc32(damaged[16:], zlib.crc32(damaged[:12]))
+        damaged[12:16] = checked.to_bytes(4, "little")  # a right checksum over wrong bytes
+        with pytest.raises((DataError, MemoryError)):
+            library.decode_chunk(bytes(damaged), x.shape, x.dtype, parameters)
+    for change in (np.append(parameters, 7 << 24), np.append(parameters, 3 << 24 | 9)):
+        with pytest.raises(DataError):
+            library.decode_chunk(data, x.shape, x.dtype, change.astype(np.uint32))
+
+
+def test_four_dims_are_cut_where_neighbours_differ_most():
+    """A chunk is coded along three dims; unrelated variables or coarse steps are not joined."""
+    from scitoolkit.compression import Bound
+    from scitoolkit.compression.chunked import best_chunk_shape, chunk_shape, survey
+    from scitoolkit.compression.missing import MissingValues
+
+    t, z, y, x = np.meshgrid(*[np.linspace(0, 3, n) for n in (8, 10, 18, 20)], indexing="ij")
+    smooth = np.sin(x - t) * np.cos(y + z / 2 + t / 3)
+    scale = np.array([1, -7, 3, 20, -2, 9, 5, -4.0])
+    for values, expected in (
+        (smooth * scale[:, None, None, None], (1, 10, 18, 20)),
+        (smooth * np.append(scale, [2, -9])[:, None, None], (8, 1, 18, 20)),
+    ):
+        item = values.astype("f4")
+        found = survey(item, Bound("rel", 1e-3), MissingValues(), "x")
+        assert best_chunk_shape(item, found) == expected
+    line = np.ones((3, 1, 1, 5), "f4")
+    assert best_chunk_shape(line, found) == line.shape
+    five = np.broadcast_to(item, (2, *item.shape))
+    assert sum(n > 1 for n in best_chunk_shape(np.ascontiguousarray(five), found)) <= 4
+    assert chunk_shape((5, 400, 300, 200), (0,)) == (1, *chunk_shape((400, 300, 200)))

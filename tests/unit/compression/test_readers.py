@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 
 from scitoolkit.cli.main import run_cli
+from scitoolkit.compression import Bound, Options
+from scitoolkit.compression.enhancers.group_weights import GroupWeights
+from scitoolkit.compression.enhancers.network import Network
+from scitoolkit.compression.files import FilePlan, compress_file
 from scitoolkit.compression.filtered import load_filter
+from scitoolkit.compression.native.library import enhancer_in
 from scitoolkit.compression.native.plugin import FILTER_ID, LIBRARY, filter_options, install
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.testing.codec import smooth_field
@@ -148,6 +153,87 @@ def test_h5repack_copies_removes_and_applies_the_filter(plugins, file, tmp_path)
     for name, bound in ((copied, 1e-3), (bare, 1e-3), (again, 1.1e-2)):
         with h5py.File(name) as stored:
             assert np.abs(stored["plain"][()].astype("f8") - x).max() <= bound
+
+
+def smoothing_network(path):
+    """Write a network of two states, whose sum is .04 of the differences to six neighbours."""
+    first = np.zeros((1, 2, 32), "i1")
+    # Inputs: -2, -1, 1, 2 in the row, then three of each row around, then four rows at distance 2.
+    for k in (1, 2, 4 + 3 + 1, 4 + 3 * 3 + 1, 4 + 3 * 4 + 1, 4 + 3 * 6 + 1):
+        first[0, :, k] = 10, -10
+    bias, second = np.zeros((1, 2), "i1"), np.array([[10, -10]], "i1")
+    units = np.float32([4e-3, 1, 1e-1])
+    path.write_bytes(GroupWeights(np.float32([]), first, bias, second, units).to_bytes())
+    return Network(weights=path)
+
+
+@pytest.fixture(scope="module")
+def extended(plugins, tmp_path_factory):
+    """Return the original and a file with a relative bound, missing values and enhancers."""
+    xr = pytest.importorskip("xarray")
+    folder = tmp_path_factory.mktemp("extended")
+    rng, x = np.random.default_rng(0), smooth_field((30, 31, 20))
+    noisy = (x + rng.normal(0, 0.01, x.shape)).astype("f4")
+    density = np.exp(9 * noisy.astype("f8"))
+    density[3, :4], density[7, 7], density[9, 9], density[11] = 1e20, -999, -888, 0
+    attributes = {"missing_value": np.array([-999.0, -888.0])}
+    dims = ("z", "y", "x")
+    fields = {"density": (dims, density, attributes), "linear": (dims, noisy)}
+    fields["network"] = (dims, noisy)
+    encoding = {"density": {"_FillValue": 1e20}}
+    xr.Dataset(fields).to_netcdf(folder / "in.nc", engine="h5netcdf", encoding=encoding)
+    bounds = {"density": Bound("pw_rel", 1e-2)}
+    compress_file(folder / "in.nc", folder / "d.nc", FilePlan(None, bounds, Options()))
+    network = smoothing_network(folder / "weights")
+    for name, enhancer in (("linear", "linear"), ("network", network)):
+        options = Options(enhancer=enhancer, objective="quality")
+        plan = FilePlan(Bound("abs", 0.05), {name: None}, options, container="filter")
+        before, after = ("d.nc", "l.nc") if name == "linear" else ("l.nc", "n.nc")
+        compress_file(folder / before, folder / after, plan)
+    return folder / "n.nc", folder / "in.nc"
+
+
+def test_chunks_of_version_3_are_what_was_asked(extended):
+    path, original = extended
+    with h5py.File(path) as small, h5py.File(original) as full:
+        density, expected = small["density"][...], full["density"][...]
+        exact = np.isin(expected, [1e20, -999, -888, 0])
+        assert density[exact].tobytes() == expected[exact].tobytes()
+        error = np.abs(density - expected)[~exact]
+        assert (error <= 1e-2 * np.abs(expected[~exact])).all()
+        assert expected.nbytes > 6 * small["density"].id.get_storage_size()
+        for name in ("linear", "network"):
+            words = small[name].id.get_create_plist().get_filter(0)[2]
+            assert enhancer_in(words)[0] == name
+            assert small[name].id.read_direct_chunk((0, 0, 0))[1][5] == 5
+            assert np.abs(small[name][...] - full[name][...].astype("f8")).max() <= 0.05
+
+
+def test_programs_without_scitoolkit_decode_version_3(plugins, extended, tmp_path):
+    path, _ = extended
+
+    def read(file, name, dtype):
+        out = tmp_path / "values"
+        tool(plugins, "h5dump", "-d", f"/{name}", "-b", "LE", "-o", out, file)
+        return np.fromfile(out, dtype)
+
+    with h5py.File(path) as small:
+        expected = {name: small[name][...] for name in ("density", "linear", "network")}
+    for name, values in expected.items():
+        assert read(path, name, values.dtype).tobytes() == values.tobytes()
+    # nccopy and h5repack code the values again with the same parameters.
+    copies = [tmp_path / "nccopy.nc", tmp_path / "h5repack.nc"]
+    tool(plugins, "nccopy", path, copies[0])
+    tool(plugins, "h5repack", path, copies[1])
+    density = expected.pop("density").reshape(-1)
+    exact = np.isin(density, [1e20, -999, -888, 0])
+    for copy in copies:
+        for name, values in expected.items():
+            again = read(copy, name, values.dtype).astype("f8")
+            assert np.abs(again - values.reshape(-1)).max() <= 0.05
+        again = read(copy, "density", "f8")
+        assert again[exact].tobytes() == density[exact].tobytes()
+        assert (np.abs(again - density)[~exact] <= 1e-2 * np.abs(density[~exact])).all()
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "i2", "u8", "S3"])

@@ -11,6 +11,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core import content
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.open import open_campaign
@@ -141,3 +142,32 @@ def test_data_that_are_not_fetched_are_told_how_to_fetch(name, elsewhere, wheel,
     (wheel / SERIES).parent.mkdir(parents=True)
     (wheel / SERIES).touch()
     assert shipped_path(SERIES) == wheel / SERIES
+
+
+def test_a_workflow_of_a_wheel_runs_on_the_users_file_without_fetched_content(
+    elsewhere, wheel, capsys
+):
+    folder = wheel.parents[1] / "cards" / "workflows" / "plain"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("card")
+    (folder / "train.yaml").write_text(
+        f"domain: forecasting\ndata: {{path: ../../{SERIES}, variable: t}}\n"
+        "inputs: 2\nleads: 1\nmodel: {name: none}\nforecaster: persistence\n"
+    )
+    series = xr.Dataset({"t": (("time", "x"), [[float(i)] for i in range(60)], {"units": "K"})})
+    write_fields(series.assign_coords(time=range(60)), elsewhere / "my.nc")
+    for name in ("plain", "workflows/plain"):
+        assert run_cli(["validate", name]) == 3
+        assert "no such file" in capsys.readouterr().err
+        assert run_cli(["validate", name, "data.path=my.nc"]) == 0, capsys.readouterr().err
+
+
+def test_a_folder_of_runs_names_the_newest(tmp_path):
+    for name in ("20260101T000000Z-b", "20260301T000000Z-a", "20260201T000000Z-c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").touch()
+    (tmp_path / "20260401T000000Z-d").mkdir()  # failed before it had a configuration
+    with pytest.raises(DataError, match=r"not a run directory.*Fix: .*20260301T000000Z-a$"):
+        RunDirectory.open(tmp_path)
+    with pytest.raises(DataError, match=r"or surrogates/NAME$"):
+        RunDirectory.open(tmp_path / "20260401T000000Z-d")

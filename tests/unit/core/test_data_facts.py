@@ -167,3 +167,14 @@ def test_damaged_facts_are_refused():
     for damaged in ({}, {**FACTS.to_json(), "version": 99}, {**FACTS.to_json(), "dims": [{}]}):
         with pytest.raises(DataError):
             DataFacts.from_json(damaged)
+
+
+@pytest.mark.parametrize("role", ["", "input", "node", "edge"])
+def test_an_input_that_the_training_did_not_have_is_refused_where_a_model_allows_none(role):
+    trained = DataFacts((Var("x"), Var("y", role="label")))
+    found = DataFacts((Var("x"), Var("z", role=role)))
+    strict = Accepts(optional=("label",), others=False)
+    assert [d.key for d in compare(trained, found, strict)] == ["variable z"]
+    assert not compare(trained, found, replace(strict, others=True))
+    unlabelled = DataFacts((Var("x"),))
+    assert not compare(unlabelled, trained, strict)  # a label is no input

@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import re
+import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
 from scitoolkit import api, load_surrogate
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.model_card import card_of
 from scitoolkit.core.model_index import add_model, cache_folder, is_reference, open_model
 
 
@@ -200,8 +205,166 @@ def test_a_run_gets_a_card_with_data_metrics_date_and_device(tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     for text in ("# waves@1", "licence MIT", "| t | K |", "rmse", "Where not to use it"):
         assert text in card
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    assert "path: a.nc\n" in config
+    assert str(tmp_path) not in config
+    assert ".." not in config
     assert "not recorded" not in card
     assert (folder / "facts.json").is_file()
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A server with the addresses of the Hugging Face Hub from which models are read."""
+
+    repositories: ClassVar[dict[str, dict[str, dict[str, bytes]]]] = {}  # OWNER/NAME: tags: files
+    tokens: ClassVar[dict[bool, set[str | None]]] = {}  # of requests to the storage, and others
+
+    def log_message(self, *_arguments):
+        pass
+
+    def do_GET(self):
+        in_storage = self.path.startswith("/storage/")
+        self.tokens.setdefault(in_storage, set()).add(self.headers.get("Authorization"))
+        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", self.path)
+        file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/([^/]+)", self.path)
+        if in_storage:
+            repository, tag, name = self.path.removeprefix("/storage/").split(":")
+            body = self.repositories[repository][tag][name]
+        elif api and api[1] in self.repositories:
+            tags = [{"name": tag, "ref": f"refs/tags/{tag}"} for tag in self.repositories[api[1]]]
+            body = json.dumps({"branches": [], "tags": tags}).encode()
+        elif file and file[3] in self.repositories.get(file[1], {}).get(file[2], {}):
+            self.send_response(302)  # as for large files, which are stored elsewhere
+            self.send_header("Location", f"/storage/{file[1]}:{file[2]}:{file[3]}")
+            self.end_headers()
+            return
+        else:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class HfApi:
+    """The methods of huggingface_hub.HfApi with which models are published."""
+
+    def create_repo(self, repo_id, *, private=None, exist_ok=False):
+        assert private
+        assert exist_ok
+        Hub.repositories.setdefault(repo_id, {})
+
+    def list_repo_refs(self, repo_id):
+        return types.SimpleNamespace(
+            tags=[types.SimpleNamespace(name=tag) for tag in Hub.repositories[repo_id]]
+        )
+
+    def upload_folder(self, *, repo_id, folder_path, commit_message, delete_patterns):
+        assert delete_patterns == "*"
+        self.files = {path.name: path.read_bytes() for path in folder_path.iterdir()}
+        return types.SimpleNamespace(oid="0" * 40)
+
+    def create_tag(self, repo_id, *, tag, revision):
+        assert revision == "0" * 40
+        Hub.repositories[repo_id][tag] = self.files
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setattr(Hub, "repositories", {})
+    monkeypatch.setattr(Hub, "tokens", {})
+    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{served.server_port}")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    module = types.ModuleType("huggingface_hub")
+    module.HfApi = HfApi
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    yield Hub
+    served.shutdown()
+    served.server_close()
+
+
+def test_models_are_published_on_a_hub_and_read_without_its_package(hub, model, monkeypatch):
+    (model / "README.md").write_text("# Flow\n")
+    for version in ("1.9", "1.10"):
+        address = add_model("hf://lab", model, "flow", version, licence="CC0-1.0", facts={"a": 1})
+        assert address == f"hf://lab/flow@{version}"
+    with pytest.raises(ConfigError, match=r"version 1\.9 of flow exists already"):
+        add_model("hf://lab", model, "flow", "1.9", licence="CC0-1.0", facts={})
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    path = open_model("flow@", "hf://lab")
+    assert path.name == "1.10"
+    for file in model.iterdir():
+        assert (path / file.name).read_bytes().endswith(file.read_bytes())
+    card = (path / "README.md").read_text()
+    assert card.startswith('---\nlicense: "cc0-1.0"\nlibrary_name: scitoolkit\n---\n')
+    with pytest.raises(ConfigError, match=r"no version '2'.*Allowed: 1\.9, 1\.10"):
+        open_model("flow@2", "hf://lab")
+    with pytest.raises(DataError, match=r"404.*HF_TOKEN"):
+        open_model("flew@1", "hf://lab")
+    with pytest.raises(BackendError, match=r"scitoolkit\[hub\]"):
+        add_model("hf://lab", model, "flow", "2", licence="CC0-1.0", facts={})
+
+
+def test_a_token_goes_to_the_hub_and_not_to_its_storage(hub, model, monkeypatch):
+    add_model("hf://lab", model, "flow", "1", licence="CC0-1.0", facts={})
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    open_model("flow@1", "hf://lab")
+    assert hub.tokens == {False: {"Bearer secret"}, True: {None}}
+
+
+def test_a_hub_that_lies_is_refused(hub, model, cache, monkeypatch):
+    add_model("hf://lab", model, "flow", "1", licence="CC0-1.0", facts={})
+    hub.repositories["lab/flow"]["1"]["weights.safetensors"] += b"0"
+    with pytest.raises(DataError, match="differs from its SHA-256"):
+        open_model("flow@1", "hf://lab")
+    hub.repositories["lab/empty"] = {}
+    with pytest.raises(ConfigError, match="without tags"):
+        open_model("empty@", "hf://lab")
+    assert not list(cache.glob("*/*/1"))
+    for owner in ("", "a/b", "..", "a@b"):
+        with pytest.raises(ConfigError, match="names no account"):
+            open_model("flow@1", f"hf://{owner}")
+    monkeypatch.setenv("HF_ENDPOINT", "http://example.org")
+    with pytest.raises(ConfigError, match="not an https address"):
+        open_model("flow@1", "hf://lab")
+
+
+def test_shipped_data_are_found_from_a_published_model_and_expected_metrics_stay(
+    tmp_path, monkeypatch
+):
+    copy = tmp_path / "content"
+    for kind in ("workflows", "surrogates", "datasets"):
+        (copy / kind).mkdir(parents=True)
+    monkeypatch.setattr("scitoolkit.core.publish.content_root", lambda kind: copy / kind)
+    (copy / "workflows" / "waves").mkdir()
+    (copy / "datasets" / "a.csv").write_text(
+        "t,u\n" + "".join(f"{i},{i % 5 + i / 90}\n" for i in range(90))
+    )
+    job = tmp_path / "waves.yaml"
+    job.write_text(
+        "domain: forecasting\nworkflow: waves\ndata: {path: content/datasets/a.csv, variable: u}\n"
+        "leads: 2\ninputs: 4\nmodel: {name: none}\nforecaster: {name: persistence}\n"
+        f"run: {{root: {tmp_path}/runs}}\n"
+    )
+    run = api.run(job)
+    folder = api.publish_to(run.path, tmp_path / "index", "waves@1", licence="MIT")
+    assert not (copy / "workflows" / "waves" / "expected.json").exists()
+    assert "path: datasets/a.csv\n" in (folder / "config.yaml").read_text(encoding="utf-8")
+    api.publish(run.path, tmp_path / "shipped")
+    assert (copy / "workflows" / "waves" / "expected.json").is_file()
+    published = (tmp_path / "shipped" / "config.yaml").read_text(encoding="utf-8")
+    assert "path: ../content/datasets/a.csv\n" in published
+
+
+def test_the_card_of_a_potential_names_species_and_labels(tmp_path):
+    source = content_root("surrogates") / "acac_mace"
+    card = card_of(source, source, "acac@1", "MIT", "potentials")
+    assert "- species: C, H, O" in card
+    assert "- energy in eV" in card
+    assert "| variable |" not in card
 
 
 def test_what_is_a_reference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import pytest
@@ -10,7 +11,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 from scitoolkit.core.job_config import JobConfig, RunConfig
 from scitoolkit.core.resume import FREE_ON_RESUME
-from scitoolkit.core.runs import discard_failed_start, open_run
+from scitoolkit.core.runs import discard_failed_start, open_run, resumed
 
 
 class DemoConfig(JobConfig):
@@ -53,11 +54,55 @@ def test_only_runs_of_other_settings_are_refused_with_the_difference(start):
         start(resume=True)
 
 
-def test_what_is_free_may_change_and_is_recorded(start):
-    mine = start(state=True, steps=10)
-    again = start(resume=True, steps=20)
-    assert again.path == mine.path
-    assert load_config(DemoConfig, again.config_path).steps == 20
+@pytest.fixture
+def trained(start, tmp_path):
+    """Return a function that resumes a run with other steps and returns the recorded steps."""
+
+    def resume(end):
+        mine = start(state=True, steps=10)
+        config = DemoConfig(run=RunConfig(root=tmp_path), steps=20)
+        run = open_run(config, resume=True, run_dir=mine.path, state="checkpoints/*")
+        with contextlib.suppress(ConfigError, KeyboardInterrupt):
+            with resumed(config, run, "checkpoints/*"):
+                assert load_config(DemoConfig, run.config_path).steps == 20
+                end(run)
+        return load_config(DemoConfig, run.config_path).steps
+
+    return resume
+
+
+def refused(run):
+    raise ConfigError("the space differs from that of the log")
+
+
+def stopped(run):
+    raise KeyboardInterrupt
+
+
+def trained_further(run, then=lambda run: None):
+    (run.checkpoints / "step-00000002").mkdir()
+    then(run)
+
+
+def logged_further(run):
+    run.log_metrics({"loss": 1.0}, step=3)
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("end", "steps"),
+    [
+        (lambda run: None, 20),
+        (trained_further, 20),
+        (lambda run: trained_further(run, stopped), 20),
+        (lambda run: trained_further(run, refused), 20),
+        (logged_further, 20),
+        (refused, 10),
+        (stopped, 10),
+    ],
+)
+def test_what_is_free_may_change_and_is_recorded_once_the_run_has_gone_on(trained, end, steps):
+    assert trained(end) == steps
 
 
 def test_a_run_whose_settings_this_version_cannot_read_is_passed_over(start):

@@ -253,6 +253,66 @@ def test_guards_and_losses_weigh_by_area(tmp_path):
     data.close()
 
 
+def stated(tmp_path, areas, *, dims=("y", "x"), measures="area: cells", encoding=None, **more):
+    rng = np.random.default_rng(0)
+    t = (("time", "y", "x"), rng.normal(size=(6, 7, 9)), {"cell_measures": measures})
+    data = xr.Dataset({"t": t, "cells": (dims, areas, {"units": "m2"})}, coords=more)
+    path = tmp_path / "a.nc"
+    data.to_netcdf(path, engine="h5netcdf", encoding={"cells": encoding or {}})
+    return path
+
+
+@pytest.mark.parametrize("measures", ["area: cells", "volume: depths area: cells"])
+@pytest.mark.parametrize("dims", [("y", "x"), ("x", "y"), ("y",)])
+@pytest.mark.parametrize("kind", ["f4", "f8", "i2"])
+def test_areas_that_cell_measures_name_are_weights(tmp_path, dims, measures, kind):
+    sizes = {"y": 7, "x": 9}
+    areas = np.random.default_rng(1).uniform(1e9, 3e9, [sizes[d] for d in dims])
+    encoding = {"dtype": kind, "scale_factor": 1e5, "add_offset": 2e9} if kind == "i2" else {}
+    path = stated(tmp_path, areas.astype("f8"), dims=dims, measures=measures, encoding=encoding)
+    expected = xr.DataArray(areas, dims=dims).transpose(..., "x", missing_dims="ignore").values
+    expected = np.broadcast_to(expected if "x" in dims else areas[:, None], (7, 9))
+    weights = layout_of(path).weights()
+    assert np.abs(weights - expected / expected.mean()).max() < (1e-4 if kind == "i2" else 1e-6)
+    assert (layout_of(path, area_weights=False).weights() == 1).all()
+
+
+def test_stated_areas_come_before_those_of_latitudes(tmp_path):
+    areas = np.random.default_rng(1).uniform(1, 3, (7, 9))
+    path = stated(tmp_path, areas, y=("y", np.linspace(-60, 60, 7), {"units": "degrees_north"}))
+    assert layout_of(path).weights() == pytest.approx(areas / areas.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+def test_areas_that_are_none_are_refused(tmp_path, value):
+    areas = np.ones((7, 9))
+    areas[2, 3] = value
+    path = stated(tmp_path, areas)
+    with pytest.raises(DataError, match="1 cell areas are missing or not positive"):
+        layout_of(path)
+    layout_of(path, area_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("dims", "latitude", "message"),
+    [
+        (("y", "x"), np.add.outer(np.arange(7.0), np.arange(9.0)), "without longitudes"),
+        (("y",), np.array([0.0, 5, 3, 9, 11, 20, 30]), "neither increase nor decrease"),
+    ],
+)
+def test_latitudes_that_do_not_give_areas_are_refused(tmp_path, dims, latitude, message):
+    coordinate = {"phi": (dims, latitude, {"units": "degrees_north"})}
+    path = stated(tmp_path, np.ones((7, 9)), measures="", **coordinate)
+    with pytest.raises(DataError, match=message):
+        layout_of(path)
+    assert layout_of(path, area_weights=False).areas is None
+
+
+def test_equal_latitudes_of_an_ideal_case_need_no_areas(tmp_path):
+    phi = (("y", "x"), np.full((7, 9), 45.0), {"units": "degrees_north"})
+    assert layout_of(stated(tmp_path, np.ones((7, 9)), measures="", phi=phi)).areas is None
+
+
 def test_simulations_of_other_regions_are_refused(tmp_path):
     globe(tmp_path / "a.nc", np.linspace(0, 30, 12))
     globe(tmp_path / "b.nc", np.linspace(30, 60, 12), seed=1)

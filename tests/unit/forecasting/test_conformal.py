@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
 from scitoolkit.forecasting.metrics import coverage
 from scitoolkit.forecasting.windows import Series, all_windows
@@ -60,3 +61,47 @@ def test_tails_are_those_of_conformal_sets():
     assert (low.item(), high.item()) == pytest.approx((1.0, 37.0))
     low, high = rolling_intervals(unknown, np.array([[9]]), np.array([0]), past, level=0.85)
     assert (low.item(), high.item()) == pytest.approx((2.0, 36.0))
+
+
+def covered(scale, **more):
+    """Return the coverage (cell,) of unit intervals adapted to errors (window, cell) of a scale."""
+    error = scale * np.random.default_rng(3).standard_normal((1500, 1, np.shape(scale)[-1]))
+    bound = np.full((1, error.shape[2]), 1.645)
+    weights = np.ones(error.shape[2])
+    factors = width_factors(error, -bound, bound, weights, np.arange(1500), **more)
+    assert factors.shape == error.shape
+    return (np.abs(error) <= factors * bound).mean(axis=(0, 1))
+
+
+@pytest.mark.parametrize("cells", [1, 2, 7, 300])
+@pytest.mark.parametrize("scale", [0.6, 1.0, 1.4, 2.0])
+def test_intervals_of_a_wrong_width_come_to_cover_what_they_state(cells, scale):
+    found = covered(np.full((1, cells), scale))
+    assert found.mean() == pytest.approx(0.9, abs=0.012)
+    np.testing.assert_allclose(found, 0.9, atol=0.025)
+
+
+@pytest.mark.parametrize("change", [0.7, 1.3, 1.7])
+def test_cells_whose_errors_drift_apart_each_come_to_be_covered(change):
+    scale = np.where(np.arange(40) < 8, change, 1.0)[None]
+    together = covered(scale, own_rate=0.0)
+    assert abs(together[:8].mean() - 0.9) > 0.06, "one factor of all leaves them apart"
+    found = covered(scale)
+    assert found[:8].mean() == pytest.approx(0.9, abs=0.025)
+    assert found[8:].mean() == pytest.approx(0.9, abs=0.012)
+
+
+@pytest.mark.parametrize("cells", [1, 5])
+def test_factors_know_only_verified_errors_and_pass_over_unknown_ones(cells):
+    error = np.random.default_rng(4).standard_normal((60, 3, cells)) * 2
+    bound, weights = np.ones((3, cells)), np.ones(cells)
+    before = width_factors(error, -bound, bound, weights, np.arange(60))
+    changed = error.copy()
+    changed[30:] = 1e6
+    after = width_factors(changed, -bound, bound, weights, np.arange(60))
+    for lead in range(3):  # window 30 is verified `lead` + 1 steps after its issue
+        np.testing.assert_array_equal(before[: 31 + lead, lead], after[: 31 + lead, lead])
+        assert (after[31 + lead, lead] != before[31 + lead, lead]).any()
+    unknown = error.copy()
+    unknown[10:20] = np.nan
+    assert np.isfinite(width_factors(unknown, -bound, bound, weights, np.arange(60))).all()

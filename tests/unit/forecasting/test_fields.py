@@ -12,7 +12,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig, LSTMConfig
 from scitoolkit.forecasting.fields import open_field, open_split
-from scitoolkit.forecasting.fitting import prepare
+from scitoolkit.forecasting.fitting import begin_network, prepare
 from scitoolkit.forecasting.job import ForecastingJob
 
 STEPS = 200
@@ -220,7 +220,7 @@ def test_what_the_network_predicts_is_a_setting(file, model, base):
     found = prepare(field, parts, settings)
     assert found.selection.winner.config.name == base
     windows = parts.windows["train"]
-    predicted = found.correction.base.predict(windows)
+    predicted = begin_network(found, settings).base.predict(windows)
     last = windows.lagged(0)[:, None]
     assert np.allclose(predicted - predicted[:, :1], 0, atol=1e-6)  # one level at all leads
     assert np.allclose(predicted, last, atol=1e-6) == (model == "increment_lstm")

@@ -68,6 +68,36 @@ def test_from_file_to_forecast(tmp_path, sst):
     assert other.metrics["rmse"] == pytest.approx(results.metrics["rmse"])
 
 
+DAILY = np.datetime64("2010-01-01", "ns") + np.arange(128) * np.timedelta64(1, "D")
+YEAR_AND_MONTH = np.array([100 * (2010 + k // 12) + 1 + k % 12 for k in range(128)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda field: field.assign_attrs(units="K"),
+        lambda field: field.isel(lat=slice(1, None)),
+        lambda field: field.assign_coords(time=DAILY),
+    ],
+    ids=["unit", "region", "step"],
+)
+def test_a_resumed_run_refuses_other_data(tmp_path, sst, change):
+    _, run, path, _ = run_job(tmp_path, sst, model={"name": "none"})
+    path.unlink()
+    change(sst).to_dataset().to_netcdf(path, engine="h5netcdf")
+    settings = ModelFolder(run.path).config(ForecastingConfig)
+    with pytest.raises(DataError, match="resumed run"):
+        ForecastingJob().train(settings, run, resume=True)
+
+
+def test_validation_of_a_configuration_reads_the_header(tmp_path, sst):
+    path = tmp_path / "field.nc"
+    sst.assign_coords(time=YEAR_AND_MONTH).to_dataset().to_netcdf(path, engine="h5netcdf")
+    (finding,) = ForecastingJob().validate(config(path, model={"name": "none"}))
+    assert finding.level == "error"
+    assert "YYYYMM" in str(finding)
+
+
 def test_the_test_part_changes_nothing_that_is_fitted(tmp_path, sst):
     (tmp_path / "a").mkdir()
     one = run_job(tmp_path / "a", sst)[1]

@@ -190,6 +190,35 @@ def test_a_panel_and_several_columns(tmp_path):
                 assert np.isfinite(out["v"].values).all()
 
 
+def test_a_panel_keeps_the_names_of_its_series_and_refuses_others(tmp_path):
+    def panel(names, file):
+        rows = [
+            pd.DataFrame({"id": name, "ds": hours(), "y": 20 + seasonal(24) + noise(seed=k)})
+            for k, name in enumerate(names)
+        ]
+        pd.concat(rows).to_csv(tmp_path / file, index=False)
+        return tmp_path / file
+
+    path = panel(["north", "south 2"], "panel.csv")
+    settings = ForecastingConfig(
+        data={"path": path, "variable": "y"},
+        season=[24],
+        inputs=8,
+        leads=4,
+        forecaster="damped_anomaly",
+        model={"name": "none"},
+    )
+    run, job = RunDirectory.create(tmp_path / "runs", "panel", settings), ForecastingJob()
+    job.train(settings, run)
+    out = tmp_path / "out.nc"
+    job.predict(run.path, panel(["south 2", "north"], "turned.csv"), out)  # rows in any order
+    with xr.open_dataset(out, engine="h5netcdf") as forecast:
+        assert forecast["label"].values.tolist() == ["north", "south 2"]
+    for names in (["north", "west"], ["a", "b"]):
+        with pytest.raises(DataError, match=r"label names.*those of the training data, north, sou"):
+            job.predict(run.path, panel(names, "other.csv"), out)
+
+
 def test_another_step_is_refused(tmp_path):
     done = job_on(tmp_path, 20 + seasonal(24) + noise(), hours(), season=[24])
     times = pd.date_range("2023-03-01", periods=COUNT, freq="D")

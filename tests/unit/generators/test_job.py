@@ -137,6 +137,16 @@ def test_a_resumed_campaign_makes_only_what_is_missing(tmp_path):
     assert again.equals(xr.open_dataset(tmp_path / "old.nc", engine="h5netcdf").load())
 
 
+def test_a_refused_resume_leaves_the_settings_as_they_were(tmp_path):
+    run = api.train(case_file(tmp_path))
+    stored = [run.path / "config.yaml", *run.path.rglob("campaign/*/config.yaml")]
+    before = [path.read_text() for path in stored]
+    assert len(before) == 2
+    with pytest.raises(ConfigError, match="is drawn now"):
+        api.train(case_file(tmp_path), ["seeds=[5, 6, 7]"], resume=True)
+    assert [path.read_text() for path in stored] == before
+
+
 def test_predict_makes_the_same_sample_again(tmp_path):
     run = api.train(case_file(tmp_path))
     source = run.path / "campaign" / "sample_00002.nc"

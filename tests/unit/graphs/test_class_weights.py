@@ -10,7 +10,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, write_graph
 from scitoolkit.graphs.grid import Grid
-from scitoolkit.graphs.own_inputs import own_inputs
+from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.training.ranks.communicator import SingleProcess
@@ -40,8 +40,8 @@ def test_weights_are_those_of_the_training_nodes_and_have_mean_1(unequal, tmp_pa
     file, folder = tmp_path / "graph.npz", tmp_path / "parts"
     write_graph(unequal, file)
     assert run_cli(["graphs", "partition", str(file), str(folder), "--parts", "1"]) == 0
-    ours = own_inputs(config(file, weights)).weights
-    assert torch.equal(ours, own_inputs(config(folder, weights)).weights)
+    ours, stored = (NodeGraph(config(p, weights), p).own.weights for p in (file, folder))
+    assert torch.equal(ours, stored)
     counts = torch.tensor([*COUNTS, 0])
     assert float((ours * counts).sum() / counts.sum()) == pytest.approx(1.0)
     if weights == "balanced":
@@ -75,9 +75,10 @@ def test_the_loss_is_that_of_torch_on_any_number_of_ranks(unequal, size):
 
 
 def test_a_list_needs_a_number_for_each_class(unequal, tmp_path):
-    write_graph(unequal, tmp_path / "graph.npz")
+    path = tmp_path / "graph.npz"
+    write_graph(unequal, path)
     with pytest.raises(ConfigError, match="3 numbers for 4 classes"):
-        own_inputs(config(tmp_path / "graph.npz", [1.0, 2.0, 3.0]))
+        assert NodeGraph(config(path, [1.0, 2.0, 3.0]), path).own
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from scitoolkit.core.data_differences import compare, problems, refuse
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.facts import mesh_facts, node_facts, require_trained
+from scitoolkit.graphs.facts import ACCEPTS, mesh_facts, node_facts
 from scitoolkit.graphs.graph import Graph, GraphInputs, from_data
 from scitoolkit.graphs.mesh_stages import MeshStages
 from scitoolkit.graphs.sharing import normalised_features
@@ -35,6 +35,10 @@ def test_an_entry_of_data_that_is_not_read_is_refused(key):
     data[key] = torch.zeros(3, dtype=torch.int64)
     with pytest.raises(DataError, match=key):
         from_data(data)
+
+
+def require_trained(trained, facts, where):
+    refuse(compare(trained, facts, ACCEPTS), where)
 
 
 TRAINED = {"num_features": 4, "edge_weight": False, "edge_attr": None}

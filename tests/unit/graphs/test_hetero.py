@@ -12,7 +12,9 @@ from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import GCN, RGCN
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.proof import attach
+from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
 from scitoolkit.training.traffic import Traffic
@@ -229,3 +231,28 @@ def test_one_of_several_splits_of_heterogeneous_data():
     assert np.array_equal(from_data(data, split=1).parts["test"], np.arange(0, 30, 2))
     with pytest.raises(DataError, match="2 splits"):
         from_data(data)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_relations_of_a_partitioned_graph_are_those_of_the_file(tmp_path, parts):
+    """Each process reads the types of its edges; values are those of one process."""
+    graph = typed()
+    pairs = np.stack([graph.source, graph.target])
+    np.savez(tmp_path / "edges.npz", edge_index=pairs, edge_type=graph.edge_type)
+    np.savez(tmp_path / "nodes.npz", x=graph.features, y=np.zeros(50, int))
+    stored = partition_edges(
+        tmp_path / "edges.npz", tmp_path / "parts", parts, nodes=tmp_path / "nodes.npz"
+    )
+    torch.manual_seed(0)
+    model = RGCN(hidden=8).for_graph(3).build(6, 4).double().eval()
+    x = torch.from_numpy(graph.features).double()
+    types = torch.from_numpy(graph.edge_type)
+    expected = model(x, torch.from_numpy(pairs), edge_type=types).detach()
+
+    def work(ranks):
+        part = StoredPart(stored, ranks)
+        assert part.inputs.edge_types == 3
+        out = attach(copy.deepcopy(model), part)(x[part.nodes])
+        return (out - expected[part.nodes]).abs().max().item()
+
+    assert max(run_ranks(parts, work, Traffic)) < 1e-12

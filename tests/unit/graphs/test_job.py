@@ -1,16 +1,25 @@
 """The job from a file to a prediction, on one process and on two."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from command_line import run_process
 
 from scitoolkit import api
 from scitoolkit.cli.main import run_cli
+from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph, write_graph
+from scitoolkit.graphs.job import GraphJob
+from scitoolkit.graphs.stages import GraphStages
+from scitoolkit.surrogate import load
 
 pytest.importorskip("torch_geometric", exc_type=ImportError)
 
@@ -48,6 +57,47 @@ def settings(file, root, **more):
     path = root / "train.yaml"
     path.write_text(json.dumps(values))
     return path
+
+
+@pytest.mark.parametrize(("members", "dtype"), [(2, "float32"), (3, "int8")])
+def test_networks_are_averaged_and_stored_in_few_bits(file, tmp_path, members, dtype):
+    training = {"strategy": "graph", "epochs": 3, "progress": False}
+    more = {"members": members, "weights_dtype": dtype, "seed": 4, "training": training}
+    run = api.run(settings(file, tmp_path, **more))
+    folder = ModelFolder(run.path)
+    assert len({name.split(".")[1] for name in folder.load_weights()}) == members
+    stages = GraphStages()
+    trained = load(stages, GraphConfig, run.path)
+    data = stages.open(trained.config, file)
+    graph = data.whole
+    x = torch.from_numpy(graph.dense_features(np.arange(graph.num_nodes))).float()
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    outputs = torch.stack([member(x, pair) for member in trained.model.members])
+    truth = outputs.mean(0).softmax(-1).detach()
+    stages.predict(trained.config, trained.model, data, tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
+        np.testing.assert_allclose(out.probability.values, truth.numpy(), atol=1e-5)
+
+
+def test_a_resumed_run_refuses_another_graph(file, tmp_path):
+    graph, path = read_graph(file), tmp_path / "graph.npz"
+    write_graph(graph, path)
+    training = {"strategy": "graph", "epochs": 1, "progress": False}
+    run = api.run(settings(path, tmp_path, training=training))
+    wider = np.concatenate([graph.dense_features(np.arange(graph.num_nodes))] * 2, 1)
+    write_graph(replace(graph, features=wider), path)
+    config = ModelFolder(run.path).config(GraphConfig)
+    with pytest.raises(DataError, match="variable x"):
+        GraphJob().train(config, RunDirectory(run.path), resume=True)
+
+
+def test_a_trial_is_scored_on_the_validation_nodes_alone(file, tmp_path):
+    job, path = GraphJob(), settings(file, tmp_path)
+    config = load_config(GraphConfig, path)
+    run = RunDirectory.create(tmp_path / "trials", "one", config)
+    scores = job.search_trial(config, run)
+    assert "validation_accuracy" in scores
+    assert not any("test" in name or "train" in name for name in scores)
 
 
 def test_train_evaluate_predict(file, tmp_path):

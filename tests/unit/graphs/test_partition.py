@@ -7,7 +7,7 @@ from scitoolkit.graphs import sharing
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, write_graph
 from scitoolkit.graphs.grid import make_grid
-from scitoolkit.graphs.own_inputs import own_inputs
+from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.partition import check_owner, partition
 from scitoolkit.graphs.refine import received_rows, refine
 
@@ -107,7 +107,7 @@ def test_a_random_partition_depends_on_the_seed_of_the_job(tmp_path, monkeypatch
     monkeypatch.setattr(
         sharing, "partition", lambda *given, seed, **_: used.append(seed) or np.zeros(40, int)
     )
-    own_inputs(config)
+    assert NodeGraph(config, config.data.path).own.num_edges == 40
     assert used == [seed]
     assert not np.array_equal(
         *(partition(sp.eye(40, format="csr"), 2, "random", seed=s) for s in (3, 4))

@@ -193,7 +193,10 @@ def test_other_versions_and_numbers_of_processes_are_refused(stored):
 def weighted(graph):
     r = np.random.default_rng(0)
     return dataclasses.replace(
-        graph, edge_weight=r.random(graph.num_edges), edge_attr=r.random((graph.num_edges, 2))
+        graph,
+        edge_weight=r.random(graph.num_edges),
+        edge_attr=r.random((graph.num_edges, 2)),
+        edge_type=r.integers(5, size=graph.num_edges),
     )
 
 
@@ -209,6 +212,7 @@ def as_rows(graph, folder):
     np.save(folder / "csr" / "indptr.npy", np.r_[0, np.cumsum(graph.in_degrees())])
     np.save(folder / "csr" / "edge_weight.npy", graph.edge_weight[order])
     np.save(folder / "csr" / "edge_attr.npy", graph.edge_attr[order])
+    np.save(folder / "csr" / "edge_type.npy", graph.edge_type[order].astype(np.int16))
     return folder / "csr"
 
 
@@ -216,6 +220,7 @@ def as_hdf5(graph, folder):
     with h5py.File(folder / "g.h5", "w") as file:
         file["edge_index"] = np.stack([graph.source, graph.target])
         file["edge_weight"], file["edge_attr"] = graph.edge_weight, graph.edge_attr
+        file["edge_type"] = graph.edge_type
     return folder / "g.h5"
 
 
@@ -234,12 +239,13 @@ def test_every_edge_file_gives_the_same_parts(graph, file, tmp_path, write, monk
     again = whole_graph(partition_edges(path, tmp_path / "parts", 2, nodes=file))
     np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
     order = np.lexsort((graph.source, graph.target))
-    for name in ("edge_weight", "edge_attr"):
+    for name in ("edge_weight", "edge_attr", "edge_type"):
         if getattr(again, name) is not None:
             kept = getattr(graph, name)[order]
             # Equal edges keep the order of the file.
             np.testing.assert_allclose(getattr(again, name), kept, rtol=1e-6)
     assert (again.edge_weight is None) == (write is as_npy)
+    assert (again.edge_type is None) == (write in (as_npy, as_csv))
 
 
 def test_parquet_without_its_package_says_what_to_install(tmp_path, monkeypatch):
@@ -305,6 +311,10 @@ def test_parts_that_do_not_fit_are_refused(graph, file, tmp_path):
         ({"edge_weight": np.ones(25)}, r"edge_weight of shape \(25,\)"),
         ({"edge_attr": np.ones((20, 2, 3))}, r"edge_attr of shape \(20, 2, 3\)"),
         ({"edge_attr": np.ones((19, 2))}, r"edge_attr of shape \(19, 2\).*\(20, D\)"),
+        ({"edge_type": np.ones((20, 1), int)}, r"edge_type of shape \(20, 1\).*\(20,\)"),
+        ({"edge_type": np.arange(20) - 1}, "edge_type -1 of edge 0.*numbers from 0"),
+        ({"edge_type": np.arange(20) / 2}, r"edge_type include 0\.5"),
+        ({"edge_type": np.full(20, 2**31)}, "edge_type 2147483648 of edge 0"),
     ],
 )
 def test_inputs_of_edges_that_do_not_fit_are_refused(tmp_path, more, message):
@@ -376,3 +386,29 @@ def test_sparse_features_that_are_no_matrix_are_refused(tmp_path, more, message)
     np.savez(tmp_path / "x.npz", **(arrays | more))
     with pytest.raises(DataError, match=message):
         partition_edges(tmp_path / "x.npz", tmp_path / "p", 2, method="block")
+
+
+@pytest.mark.parametrize("method", ["metis", "greedy", "clusters", "block"])
+def test_the_weight_of_a_node_balances_nodes_instead_of_edges(tmp_path, method):
+    """Of 2,000 nodes the first 100 have most of the edges."""
+    r = np.random.default_rng(0)
+    pairs = np.concatenate([r.integers(100, size=(2, 8000)), r.integers(2000, size=(2, 2000))], 1)
+    np.savez(tmp_path / "e.npz", edge_index=pairs)
+    most = {}
+    for weight in (1, 1000):
+        header = partition_edges(
+            tmp_path / "e.npz",
+            tmp_path / f"{method}-{weight}",
+            4,
+            num_nodes=2000,
+            method=method,
+            node_weight=weight,
+        ).header
+        most[weight] = max(part["nodes"] for part in header["parts"])
+    assert most[1000] <= 550 < most[1]
+
+
+@pytest.mark.parametrize("weight", [0, -1, 10**6])
+def test_a_weight_that_no_balance_can_have_is_refused(file, tmp_path, weight):
+    with pytest.raises(ConfigError, match="node_weight"):
+        partition_edges(file, tmp_path / "p", 2, node_weight=weight)

@@ -14,7 +14,8 @@ from scitoolkit.core.seeds import seed_everything
 from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import LIMIT, attach, prove
+from scitoolkit.graphs.proof import attach, prove
+from scitoolkit.graphs.proof_trace import LIMIT
 from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
@@ -352,6 +353,53 @@ def test_what_depends_on_the_size_sees_the_whole_graph(graph, name):
         assert max(float(off.abs().max()) for off in run_ranks(2, work, Traffic)) < 1e-5
 
 
+NOT_BY_ROW = {
+    "sorted nodes": lambda h: h - h.sort(0).values,
+    "distances to all nodes": lambda h: h * torch.cdist(h, h, 1).sum(1, keepdim=True),
+    "roll of the nodes": lambda h: h + h.roll(1, 0),
+    "roll of the features": lambda h: h + h.roll(1, 1),
+    "loss in the model": lambda h: h * nn.functional.mse_loss(h, torch.zeros_like(h)),
+    "likeness of two features": lambda h: h * nn.functional.cosine_similarity(h, h + 1, dim=0),
+    "Fourier transform of the nodes": lambda h: torch.fft.rfft(h, dim=0).abs().mean(0) * h,
+    "Fourier transform of the features": lambda h: torch.fft.fft(h).real,
+    "inverse over features": lambda h: h @ torch.linalg.inv(h.t() @ h + torch.eye(6)),
+    "singular values of the nodes": lambda h: h * torch.linalg.svdvals(h)[:1],
+    "running maximum": lambda h: h + h.cummax(0).values,
+    "padded nodes": lambda h: h + nn.functional.pad(h, (0, 0, 1, 0))[:-1].mean(0),
+    "trace": lambda h: h * torch.trace(h),
+    "differences of neighbours": lambda h: h * h.diff(dim=0).square().mean(),
+    "outer product": lambda h: h + torch.outer(h[:, 0], h[:, 1]).mean(1, keepdim=True),
+    "groups by value": lambda h: h * torch.unique((h[:, 0] > 0).long()).numel(),
+}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", NOT_BY_ROW)
+def test_functions_without_a_rule_see_all_rows(graph, name, size):
+    """Values and gradients on the real graph are those of the plain model."""
+    torch.manual_seed(0)
+    model = Branch(lambda h, e: NOT_BY_ROW[name](h)).double()
+    x, pair = torch.from_numpy(graph.features).double(), np.stack([graph.source, graph.target])
+    plain = copy.deepcopy(model)
+    expected = plain(x, torch.from_numpy(pair))
+    expected.square().sum().backward()
+    owner = np.random.default_rng(1).integers(size, size=graph.num_nodes)
+
+    def work(ranks):
+        part = GraphPart(graph, owner, Grid(size), ranks)
+        ours = attach(copy.deepcopy(model), part)
+        own = ours(x[part.nodes])
+        own.square().sum().backward()
+        grads = [p.grad for p in ours.parameters()]
+        return (own - expected[part.nodes]).abs().max().item(), grads
+
+    records = run_ranks(size, work, Traffic)
+    assert max(off for off, _ in records) < 1e-10 * float(expected.detach().abs().max())
+    for number, parameter in enumerate(plain.parameters()):
+        total = sum(grads[number] for _, grads in records)
+        assert torch.allclose(total, parameter.grad, rtol=1e-8, atol=1e-8), number
+
+
 ON_ONE_PROCESS = {
     "float": lambda x: x.float(),
     "first row": lambda x: x - x[:1],
@@ -517,7 +565,7 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
     graph, monkeypatch, many, refused
 ):
     """Values of the real graph take another path than those of the check, on every rank."""
-    monkeypatch.setattr("scitoolkit.graphs.proof.REAL_GRAPH", 10)
+    monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
     graph.features[3] = 1e4
     torch.manual_seed(0)
     model = Between(Function(lambda h: reached(h, many)))

@@ -1,6 +1,6 @@
 """Figures of the report of a node model."""
 
-from scitoolkit.graphs.pipeline import _figures, _processes
+from scitoolkit.graphs.stages import _figures, _processes
 
 
 def test_traffic_is_drawn_when_several_processes_ran():

@@ -8,6 +8,7 @@ import ase
 import numpy as np
 import pytest
 import torch
+from prepared_potentials import prepare
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scitoolkit.core.errors import ConfigError, DataError
@@ -20,8 +21,7 @@ from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model
-from scitoolkit.potentials.preparation import prepare
+from scitoolkit.potentials.saved import load_model
 
 PAIR = {
     "name": "se_e2_a",

@@ -35,7 +35,7 @@ from scitoolkit.potentials.export.library import PotentialLibrary
 from scitoolkit.potentials.export.streaming import edge_gradients
 from scitoolkit.potentials.export.write import export_library, largest_difference, library_source
 from scitoolkit.potentials.graph import configuration_graph
-from scitoolkit.potentials.pipeline import save_model
+from scitoolkit.potentials.saved import save_model
 
 SMALL = {
     "sel": [6, 12],

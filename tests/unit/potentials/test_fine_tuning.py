@@ -6,6 +6,7 @@ import pytest
 import torch
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
+from prepared_potentials import prepare
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
@@ -16,7 +17,6 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials import Calculator, MaceConfig, PotentialConfig, load_model, write_deepmd
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.saved import save_model
 
 MACE = {

@@ -20,7 +20,7 @@ from scitoolkit.potentials import Calculator, prediction
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pair_potential import PairPotential
-from scitoolkit.potentials.pipeline import load_model
+from scitoolkit.potentials.saved import load_model
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 
@@ -220,7 +220,7 @@ def test_a_species_the_model_does_not_know(trained, tmp_path):
 
 def test_check_writes_nothing_and_tells_the_neighbours(small):
     told = PotentialJob().check(config(small))
-    assert told["configurations"] == {"train": 20, "validation": 5}
+    assert told["samples"] == {"train": 20, "validation": 5}
     assert 5 < told["edges_per_atom"] < 14
     assert np.isfinite(told["first_loss"])
 

@@ -10,14 +10,14 @@ import torch
 from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
+from prepared_potentials import prepare
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.potentials import Calculator
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model
-from scitoolkit.potentials.preparation import prepare
+from scitoolkit.potentials.saved import load_model
 
 E0 = {"Cu": 3.5, "Au": -1203.8}
 MODELS = {

@@ -156,7 +156,7 @@ def test_one_of_several_heads_must_be_chosen(tmp_path):
 
 def test_a_model_that_was_read_is_saved_and_opened(tmp_path):
     from scitoolkit.potentials import PotentialConfig, load_model
-    from scitoolkit.potentials.pipeline import save_model
+    from scitoolkit.potentials.saved import save_model
 
     path, _ = _converted(np.load(GOLDEN), "foundation", tmp_path)
     model = read_mace(path, precision="float64")

@@ -16,7 +16,7 @@ from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model
+from scitoolkit.potentials.saved import load_model
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 

@@ -7,15 +7,15 @@ import ase.io
 import numpy as np
 import pytest
 import torch
+from prepared_potentials import prepare
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import LabelConfig, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model
-from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.reference_energies import training_frames
+from scitoolkit.potentials.saved import load_model
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 MOLECULES = ACAC / "train_300K.xyz"

@@ -15,6 +15,7 @@ from scitoolkit.io import open_atoms
 from scitoolkit.potentials import teaching
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.saved import load_model
+from scitoolkit.potentials.stages import PotentialStages
 
 pytest.importorskip("ase")
 
@@ -87,7 +88,7 @@ def test_the_labelled_sample_is_the_candidate_of_most_disagreement(run):
     teacher = teaching._Teacher(config, run.path / "frames")
     files = [run.path / "frames" / f"sample_{n:05d}.xyz" for n in range(8)]
     reading = teaching._reading(config, files[3:5], files[:1], [])
-    members = [teaching._member(reading, number, 5) for number in range(2)]
+    members = [teaching._member(PotentialStages(), reading, number, 5) for number in range(2)]
     for number, taken in done[0].candidates.items():
         each = teacher.candidates(number, 3)
         spread = [teaching._disagreement(members, frames[0]) for frames in each]
@@ -132,7 +133,7 @@ def test_more_samples_after_a_kill_are_all_chosen_by_the_committee(tmp_path, mon
     chosen = [sorted(each.candidates) for each in teaching.rounds(again.path)]
     assert chosen == [[5, 6], [7], [8, 9], [10]]
     _, config = api.load(again.path / "config.yaml")
-    assert len(teaching.with_files(config, again.path).data.path) == 8
+    assert len(teaching.files_of(config, again.path)[3:]) == 8
 
 
 @pytest.mark.parametrize("committee", [None, COMMITTEE])
@@ -202,10 +203,8 @@ def test_members_that_start_from_the_same_weights_are_perturbed(
     source = {k: v.detach() for k, v in load_model(weights)[0].named_parameters()}
     rate = reading.training.optimizer.model_copy(update={"lr": 1e-12})
     still = reading.training.model_copy(update={"optimizer": rate})
-    members = [
-        teaching._member(reading.model_copy(update={"training": still}), n, 5).state_dict()
-        for n in range(2)
-    ]
+    wanted = reading.model_copy(update={"training": still})
+    members = [teaching._member(PotentialStages(), wanted, n, 5).state_dict() for n in range(2)]
     for name, value in source.items():
         for member in members:
             change = (member[name] - value).norm() / value.norm()
@@ -226,7 +225,7 @@ def test_without_a_committee_samples_are_drawn_at_random(tmp_path):
     path = document(tmp_path, None)
     assert api.validate(path)[1] == []
     told = api.check(path)
-    assert told["configurations"] == {"train": 2, "validation": 1}
+    assert told["samples"] == {"train": 2, "validation": 1}
     run = api.run(path)
     assert len(list((run.path / "frames").glob("*.xyz"))) == 8
     assert not teaching.rounds(run.path)

@@ -1,8 +1,11 @@
 """Tables as text."""
 
+import pytest
+
 from scitoolkit.core.results import Table
 from scitoolkit.reporting import text_table
 from scitoolkit.reporting.tables import best_rows, format_column
+from scitoolkit.surrogate.sections import score_table
 
 
 def test_columns_are_aligned_with_units_and_the_best_is_marked():
@@ -37,3 +40,22 @@ def test_control_characters_do_not_reach_the_terminal():
 
 def test_an_empty_table_is_drawn():
     assert text_table(Table(title="T", columns=["a"], rows=[])).splitlines() == ["T", "a", "-"]
+
+
+@pytest.mark.parametrize(("best", "errors", "skills"), [("min", {1}, {1}), ("max", {0}, {0})])
+def test_the_best_of_a_skill_beside_errors_is_the_highest(best, errors, skills):
+    table = Table(
+        title="",
+        columns=["method", "rmse", "r2"],
+        rows=[["mean", 6.7, 0.0], ["model", 0.1, 0.99]],
+        best=best,
+        opposite=["r2"],
+    )
+    assert best_rows(table)[1:] == [errors, skills]
+
+
+def test_tables_of_scores_know_their_skills():
+    errors = {"mean": {"rmse": 6.7, "r2": -0.1}, "model": {"rmse": 0.1, "r2": 0.99}}
+    assert best_rows(score_table("", errors, "min"))[1:] == [{1}, {1}]
+    ranks = {"a": {"mrr": 0.4, "r2": 0.1}, "b": {"mrr": 0.3, "r2": 0.2}}
+    assert best_rows(score_table("", ranks, "max"))[1:] == [{0}, {1}]

@@ -50,13 +50,15 @@ def test_a_budget_of_epochs_is_refused_where_steps_are_set():
     assert config.training.epochs == 3
 
 
-def test_codecs_are_searched_by_accuracy_gain(tmp_path):
+@pytest.fixture
+def codec_search(tmp_path):
+    """Return a file that searches codecs of a small field, with settings beside the defaults."""
     axis = np.linspace(0, 3, 24)
     field = np.sin(axis)[:, None, None] * np.cos(2 * axis)[:, None] + 0.2 * np.sin(5 * axis)
     np.save(tmp_path / "field.npy", field.astype(np.float32))
     base = {"domain": "compression", "data": {"path": str(tmp_path / "field.npy")}}
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
-    search = {
+    document = {
         "domain": "search",
         "config": "base.yaml",
         "space": {"codec": ["dyadic", "sz3", "sperr", "zfp"], "enhancer": ["none"]},
@@ -65,11 +67,30 @@ def test_codecs_are_searched_by_accuracy_gain(tmp_path):
         "final": {"train": False, "finalists": 0},
         "run": {"root": str(tmp_path / "runs")},
     }
-    (tmp_path / "search.yaml").write_text(yaml.safe_dump(search))
-    run = api.search(tmp_path / "search.yaml").path
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(document))
+    return tmp_path / "search.yaml"
+
+
+def test_codecs_are_searched_by_accuracy_gain(codec_search):
+    run = api.search(codec_search).path
     gains = {t.configuration["codec"]: t.metrics["accuracy_gain"] for t in load_history(run).done}
     assert gains.keys() == {"dyadic", "sz3", "sperr", "zfp"}
     assert min(gains.values()) > 0, "each saves bits over coding values one by one"
+
+
+@pytest.mark.parametrize("space", ["{codec: [interpolation, zfp]}", "{enhancer: [none]}"])
+def test_a_resume_with_another_space_is_refused_and_leaves_the_settings(codec_search, space):
+    run = api.train(codec_search, ["budget.trials=2", "space.codec=[dyadic, sperr]"])
+    before, log = run.config_path.read_text(), (run.path / "trials.jsonl").read_text()
+    with pytest.raises(ConfigError, match=r"another search|space"):
+        api.train(codec_search, [f"space={space}"], resume=True)
+    assert run.config_path.read_text() == before
+    assert (run.path / "trials.jsonl").read_text() == log
+    wider = "space.codec=[dyadic, sperr, zfp]"
+    again = api.train(codec_search, [wider, "budget.trials=3"], resume=True)
+    assert again.path == run.path
+    assert "zfp" in run.config_path.read_text()
+    assert load_history(run.path).num_done == 3
 
 
 @pytest.mark.parametrize(

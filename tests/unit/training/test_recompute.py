@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +64,33 @@ def test_a_model_without_blocks_is_refused():
     config = TrainingConfig(steps=1, batch_size=12, progress=False, memory=RECOMPUTE)
     with pytest.raises(ConfigError, match="no ModuleList or Sequential"):
         Trainer(task, config).fit(TensorLoader(data(), 12))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_parts_that_draw_no_random_numbers_share_one_state(rate, monkeypatch) -> None:
+    """A state is 5 KB for each part; with dropout each part needs its own, and gradients agree."""
+    from scitoolkit.training.memory import replaced as module
+
+    states = []
+    stored = module._state
+    monkeypatch.setattr(module, "_state", lambda: states.append(stored()) or states[-1])
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(rate)) for _ in range(5))
+    )
+    x, gradients = torch.randn(3, 8), []
+    for recomputes in (False, True):
+        torch.manual_seed(7)
+        net.zero_grad()
+        with contextlib.ExitStack() as stack:
+            for block in net if recomputes else ():
+                stack.enter_context(module.replaced(block, recomputes=True))
+            loss = net(x).square().sum()
+            torch.rand(4)  # the state in the backward pass is another
+            before = torch.get_rng_state()
+            loss.backward()
+        assert torch.equal(before, torch.get_rng_state())
+        gradients.append([p.grad.clone() for p in net.parameters()])
+    for exact, recomputed in zip(*gradients, strict=True):
+        assert torch.equal(exact, recomputed)
+    assert len(states) == 5
+    assert len({id(state) for state in states}) == (5 if rate else 1)

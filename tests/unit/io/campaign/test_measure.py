@@ -48,13 +48,37 @@ def test_moments_are_those_of_float64(tmp_path, kind, size):
     mean, scale = measured.values["u"].result()
     change = measured.changes["u"].root_mean_square()
     every = np.stack(stored)
-    # 16-bit values around a small offset are unpacked in float32, as they are trained on.
-    exact = 1e-6 if kind == "i2" else 1e-12
     size_of_values = np.abs(every).max()
-    assert abs(mean[0] - every.mean()) <= exact * size_of_values
-    assert abs(scale[0] - every.std()) <= exact * size_of_values
+    assert abs(mean[0] - every.mean()) <= 1e-12 * size_of_values
+    assert abs(scale[0] - every.std()) <= 1e-12 * size_of_values
     expected = np.sqrt(np.mean(np.diff(every, axis=1) ** 2))
-    assert change[0] == pytest.approx(expected, rel=1e-3 if kind == "i2" else 1e-9)
+    assert change[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("lead", [1, 3])
+@pytest.mark.parametrize(("offset", "scale"), [(0.1, 0.003), (273.15, 0.01), (-7e4, 0.3)])
+def test_changes_from_a_packed_file_to_the_next_are_those_of_float64(tmp_path, offset, scale, lead):
+    whole = np.random.default_rng(0).integers(-900, 900, (12, 5, 4))
+    for part, rows in enumerate([slice(0, 7), slice(7, 9), slice(9, 12)]):
+        packing = {
+            "dtype": "i2",
+            "_FillValue": -(2**15),
+            "scale_factor": scale,
+            "add_offset": offset,
+        }
+        data = xr.Dataset(
+            {"u": (("time", "y", "x"), whole[rows] * scale + offset)},
+            {"time": ("time", np.arange(12.0)[rows], {"units": "days since 2000-01-01"})},
+        )
+        data.to_netcdf(tmp_path / f"a_{part}.nc", engine="h5netcdf", encoding={"u": packing})
+    campaign = open_campaign(tmp_path, ["u"])
+    found, _ = training_moments(
+        campaign, row_sets(campaign), campaign.index.blocks, Question(lead, ("u",))
+    )
+    values = whole * scale + offset
+    expected = np.sqrt(np.mean((values[lead:] - values[:-lead]) ** 2))
+    assert campaign.index.num_simulations == 1
+    assert found.changes["u"].root_mean_square()[0] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("value", [1e39, -1e300, np.inf, np.nan])

@@ -21,7 +21,7 @@ _SPEC = importlib.util.spec_from_file_location("benchmark_layouts_public", _FILE
 public = importlib.util.module_from_spec(_SPEC)
 sys.modules["benchmark_layouts_public"] = public
 _SPEC.loader.exec_module(public)
-REFUSED = ("icon", "mpas", "fesom", "flash", "athena")
+REFUSED = ("icon", "mpas", "fesom", "flash", "athena", "openfoam_mesh")
 
 
 @pytest.mark.parametrize("name", layout_names())

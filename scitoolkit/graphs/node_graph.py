@@ -1,7 +1,8 @@
-"""Training inputs of a process: its part of a graph file, or its files of a partitioned graph."""
+"""A graph file or a partitioned graph, and a process's part of it for the training."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs import sharing
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
-from scitoolkit.graphs.graph import Graph, read_graph
+from scitoolkit.graphs.graph import Graph, GraphInputs, read_graph
 from scitoolkit.graphs.losses import class_weights
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartitionedGraph
@@ -37,7 +38,6 @@ class OwnInputs:
         num_outputs: number of classes, labels or values per node.
         moments: mean and standard deviation of the training values; None for other targets.
         weights: factor of each class in the loss, shape (classes,), float64; None for 1.
-        sizes: number of nodes of train, validation and test, over all processes.
         edge_facts: returns counts of self-loops, duplicate edges and isolated nodes of the graph.
     """
 
@@ -47,7 +47,6 @@ class OwnInputs:
     num_outputs: int
     moments: Moments | None
     weights: Tensor | None
-    sizes: dict[str, int]
     edge_facts: Callable[[], dict[str, int]]
 
 
@@ -83,24 +82,75 @@ def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     return graph
 
 
-def own_inputs(config: GraphConfig) -> OwnInputs:
-    """Return this process's training inputs from `data.path`.
+class NodeGraph:
+    """A graph file or a partitioned graph, read when values are first asked for.
 
-    Raises:
-        ConfigError: the number of processes differs from the number of parts.
-        DataError: no training nodes, or inconsistent files.
+    Args:
+        config: of the job.
+        path: of the file or the folder.
+
+    Attributes:
+        config: the preprocessing.
+        path: as above.
     """
-    ranks = join()
-    path = config.data.path
-    own = _of_stored(config, ranks) if Path(path).is_dir() else _of_file(config, ranks)
-    if not own.sizes.get("train"):
-        raise DataError("no training nodes", where=str(path), allowed="a key `train` with nodes")
-    return own
+
+    def __init__(self, config: GraphConfig, path: Path) -> None:
+        self._job = config
+        self.config: GraphDataConfig = config.data
+        self.path: Path = Path(path)
+
+    @property
+    def where(self) -> str:
+        """The path, for messages."""
+        return str(self.path)
+
+    @functools.cached_property
+    def stored(self) -> PartitionedGraph | None:
+        """The partitioned graph, None for a file."""
+        return open_parts(self.config, self.path) if self.path.is_dir() else None
+
+    @functools.cached_property
+    def whole(self) -> Graph:
+        """The whole graph in memory."""
+        return read_whole(self.config, self.path)
+
+    @functools.cached_property
+    def inputs(self) -> GraphInputs:
+        """Shapes of node and edge inputs."""
+        if self.stored is None:
+            return self.whole.inputs
+        header, used = self.stored.header, self.config.edge_inputs == "use"
+        attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
+        return GraphInputs(header["num_features"], used and header["edge_weight"], attr)
+
+    @property
+    def num_outputs(self) -> int | None:
+        """Number of classes, labels or values of a node; None without labels."""
+        if self.stored is not None:
+            return self.stored.header["num_outputs"] or None
+        return None if self.whole.labels is None else self.whole.num_classes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of nodes of train, validation and test, over all processes."""
+        if self.stored is not None:
+            return dict(self.stored.header["splits"])
+        return {name: len(nodes) for name, nodes in self.whole.parts.items()}
+
+    @functools.cached_property
+    def own(self) -> OwnInputs:
+        """This process's training inputs.
+
+        Raises:
+            ConfigError: the number of processes differs from the number of parts.
+            DataError: inconsistent files.
+        """
+        if self.stored is not None:
+            return _of_stored(self._job, self.stored, join())
+        return _of_file(self._job, self.whole, join())
 
 
-def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
-    graph = read_whole(config.data, config.data.path)
-    sizes = {name: len(nodes) for name, nodes in graph.parts.items()}
+def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInputs:
     owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
     part = sharing.share(graph, config.graph, ranks, owner)
     x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
@@ -110,7 +160,7 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         if len(nodes)
     }
     moments = None
-    if config.data.target == "values" and sizes.get("train"):
+    if config.data.target == "values" and len(graph.parts.get("train", ())):
         moments = sharing.moments(
             [lambda: graph.known_labels[graph.parts["train"]]], SingleProcess()
         )
@@ -125,13 +175,11 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         graph.num_classes,
         moments,
         weights,
-        sizes,
         graph.edge_facts,
     )
 
 
-def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
-    graph = open_parts(config.data, config.data.path)
+def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator) -> OwnInputs:
     part = StoredPart(graph, ranks)
     if config.data.edge_inputs == "ignore":
         part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
@@ -156,6 +204,5 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         header["num_outputs"],
         moments,
         weights,
-        header["splits"],
         lambda: facts,
     )

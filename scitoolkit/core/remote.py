@@ -1,0 +1,194 @@
+"""Files and stores behind URLs, through fsspec: what is local of them.
+
+A Zarr store becomes a local file of references (the format of kerchunk), which names the objects
+of the store; their bytes are read when they are needed. Any other file is copied once. Both are
+made again if the listing of the remote place changes. Options of a protocol, such as an endpoint
+or anonymous access, are those of fsspec (`FSSPEC_S3_ENDPOINT_URL`, `FSSPEC_S3_ANON`, or its
+configuration files).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.files import temporary_name, write_atomic
+
+STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+"""Files of which one is in the folder of each Zarr store."""
+PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "ftp", "sftp", "memory")
+_URL = re.compile(rf"^({'|'.join(PROTOCOLS)}):/{{1,2}}(?=[^/])")
+_METADATA = (*STORE_FILES, ".zattrs")
+
+
+def url_of(path: os.PathLike[str] | str) -> str:
+    """Return the URL that a path is, "" for a path of this machine.
+
+    As a `Path`, a URL has lost one of its slashes.
+
+    Example:
+        >>> url_of(Path("s3://bucket/a.zarr")), url_of("a.zarr")
+        ('s3://bucket/a.zarr', '')
+    """
+    text = os.fspath(path)
+    return _URL.sub(r"\1://", text) if _URL.match(text) else ""
+
+
+def local_path(url: str) -> Path:
+    """Return the local path that stands for a remote file, store, folder or pattern.
+
+    Args:
+        url: with one of `PROTOCOLS`.
+
+    Raises:
+        DataError: it does not exist, or cannot be reached.
+        BackendError: fsspec, or its package for the protocol, is not installed.
+    """
+    with _reaching(url):
+        files, place = _file_system(url)
+        folder = _cache() / hashlib.sha256(url.encode()).hexdigest()[:16]
+        if not set(place).isdisjoint("*?["):
+            return _several(files, sorted(files.glob(place)), folder, url)
+        # A server answers for a folder with a page, as for a file.
+        if not url.endswith("/") and (one := _one(files, place, folder)):
+            return one
+        listed = files.ls(place.rstrip("/") + "/", detail=False)
+        inside = sorted(p for p in listed if p.strip("/") != place.strip("/"))
+        return _several(files, inside, folder, url)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise missing_extra("fsspec", "remote", f"reading {url}") from None
+    try:
+        # Listings that are kept would hide what was written since.
+        return url_to_fs(url, use_listings_cache=False)
+    except ImportError as error:
+        package = re.search(r"[Ii]nstall (\w+)", str(error))
+        name = package[1] if package else str(error.name)
+        extra = "s3" if name == "s3fs" else "remote"
+        raise missing_extra(name, extra, f"reading {url}") from None
+
+
+@contextlib.contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    """Convert exceptions of a file system into DataError."""
+    from scitoolkit.core.errors import ScitoolkitError
+
+    try:
+        yield
+    except ScitoolkitError:
+        raise
+    except FileNotFoundError:
+        raise DataError("no such file", where=url) from None
+    except Exception as error:  # each protocol has its own
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"cannot be reached ({text[:300]})", where=url) from None
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "scitoolkit" / "remote"
+
+
+def _is_store(files: Any, place: str) -> bool:
+    return any(files.isfile(f"{place.rstrip('/')}/{name}") for name in STORE_FILES)
+
+
+def _one(files: Any, place: str, folder: Path) -> Path | None:
+    """Return what is local of a store or a file; None for a folder."""
+    if _is_store(files, place):
+        return _references(files, place, folder)
+    return _copied(files, place, folder) if files.isfile(place) else None
+
+
+def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
+    """Return a pattern for what is local of several files and stores.
+
+    Raises:
+        DataError: there are none.
+    """
+    # The page of a server's folder also names the folder above and others.
+    made = [one for p in places if not p.endswith("/") and (one := _one(files, p, folder))]
+    stores = [p for p in places if p.endswith("/") and _is_store(files, p)]
+    made += [_references(files, p, folder) for p in stores]
+    if not made:
+        raise DataError("no file here", where=url)
+    for other in {*folder.iterdir()} - {*made, *map(_tag_of, made)}:
+        other.unlink()
+    return folder / "*"
+
+
+def _references(files: Any, place: str, folder: Path) -> Path:
+    """Write the references of a store, unless they are those that exist.
+
+    Raises:
+        DataError: a server that lists no files, so that a missing chunk cannot be told.
+    """
+    place = place.rstrip("/")
+    listed = files.find(place, detail=True)
+    inside = {path.rstrip("/")[len(place) + 1 :]: path for path in listed}
+    if not {name for name in inside if name.rpartition("/")[2] not in _METADATA}:
+        raise DataError(
+            "the server lists no files of this store, so that missing chunks cannot be told",
+            where=files.unstrip_protocol(place),
+            allowed="object stores, and servers that list their folders",
+            fix="copy the store to this machine",
+        )
+    references: dict[str, Any] = {}
+    for name, path in sorted(inside.items()):
+        if name.rpartition("/")[2] in _METADATA:
+            references[name] = files.cat_file(path).decode()
+        else:
+            size = listed[path].get("size")
+            url = files.unstrip_protocol(path)
+            references[name] = [url] if size is None else [url, 0, int(size)]
+    target = folder / f"{place.rpartition('/')[2]}.json"
+    text = json.dumps({"version": 1, "refs": references})
+    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, text)
+    return target
+
+
+def _copied(files: Any, place: str, folder: Path) -> Path:
+    """Copy a file, unless the same is there.
+
+    Raises:
+        DataError: the copy has another size than the file.
+    """
+    info = files.info(place)
+    stated = {k: str(info[k]) for k in ("size", "ETag", "LastModified", "mtime") if k in info}
+    target = folder / place.rstrip("/").rpartition("/")[2]
+    tag = _tag_of(target)
+    text = json.dumps(stated, sort_keys=True)
+    if target.is_file() and tag.is_file() and tag.read_text(encoding="utf-8") == text:
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = temporary_name(target)
+    try:
+        files.get_file(place, str(partial))
+        size = info.get("size")
+        if size is not None and partial.stat().st_size != int(size):
+            raise DataError(
+                f"{partial.stat().st_size} bytes were received of {size}",
+                where=files.unstrip_protocol(place),
+            )
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    write_atomic(tag, text)
+    return target
+
+
+def _tag_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tag")

@@ -1,0 +1,373 @@
+"""The stages of forecasting: what differs from other surrogates in the life of `surrogate`.
+
+Data are a `FieldFile`, samples its time steps. A closed form is selected and fitted, networks that
+correct it are trained in steps, and what is best is fitted again to train and validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import nn
+
+from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_facts import DataFacts, Var
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.results import Results
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.forecasting import evaluation, fitting
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import ACCEPTS, FieldData, split_field
+from scitoolkit.forecasting.field_file import FieldFile, training_file
+from scitoolkit.forecasting.fields import coded, regressors, warn_outside
+from scitoolkit.forecasting.forecasters.base import Forecaster, stored_config
+from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
+from scitoolkit.forecasting.forecasters.persistence import Persistence
+from scitoolkit.forecasting.seasons import clock
+from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
+from scitoolkit.forecasting.task import ForecastTask
+from scitoolkit.forecasting.traced import traced
+from scitoolkit.forecasting.windows import Series, Windows
+from scitoolkit.io.calendar_steps import times_after
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import BatchLoader
+from scitoolkit.io.split import window_starts
+from scitoolkit.io.time_axis import decimal_years
+from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
+from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.training import current_rank
+
+log: Logger = get_logger(__name__)
+
+ADAPTED_FROM = 200
+"""Number of previous windows whose errors determine adaptive intervals."""
+
+
+class ForecastModel(nn.Module):
+    """A forecast from its networks to the fitted surrogate.
+
+    Attributes:
+        prepared: in a training, the state before that of networks.
+        correction: networks on the selected closed form; None without networks.
+        members: the networks, under the names that checkpoints have.
+        surrogate: the fitted one, once the training ends.
+        record: of the selection and the fit.
+    """
+
+    prepared: fitting.Prepared
+    correction: LstmCorrection | None = None
+    members: nn.ModuleList
+    surrogate: ForecastSurrogate
+    record: Mapping[str, Any]
+
+    def __init__(
+        self, surrogate: ForecastSurrogate | None = None, record: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        if surrogate is not None:
+            self.surrogate, self.record = surrogate, record or {}
+
+    def begin(self, prepared: fitting.Prepared, config: ForecastingConfig) -> None:
+        """Create untrained networks, if the configuration has any."""
+        self.prepared = prepared
+        if config.model.name != "none":
+            self.correction = fitting.begin_network(prepared, config)
+            self.members = self.correction.networks_.members
+
+
+class ForecastStages(Stages):
+    """Stages of forecasts of a gridded time series."""
+
+    def open(self, config: ForecastingConfig, path: Any) -> FieldFile:
+        """Return the file, of which nothing is read yet."""
+        return FieldFile(config, path)
+
+    def open_indexed(self, config: ForecastingConfig, path: Any, keep: bool) -> FieldFile:
+        """Return the file of a training, whose values trials of a search share."""
+        return training_file(config, path) if keep else FieldFile(config, path)
+
+    def facts(self, config: ForecastingConfig, data: FieldFile) -> DataFacts:
+        """Return what the headers say about the variables."""
+        return data.facts
+
+    def accepts(self, config: ForecastingConfig) -> Accepts:
+        """Allow gaps, across which no window extends."""
+        return ACCEPTS
+
+    def convert(
+        self, data: FieldFile, differences: Sequence[Difference], trained: DataFacts | None
+    ) -> FieldFile:
+        """Return the file, each of whose simulations is converted when it is read."""
+        return data if trained is None else FieldFile(data.config, data.config.data.path, trained)
+
+    def split(self, config: ForecastingConfig, data: FieldFile) -> Parts:
+        """Return the steps of each part."""
+        return {name: [steps] for name, steps in data.split[1].steps.items()}
+
+    def build(
+        self, config: ForecastingConfig, facts: Any, measured: Any, seed: int
+    ) -> ForecastModel:
+        """Return a forecast without a closed form and without networks."""
+        return ForecastModel()
+
+    def initialise(self, config: ForecastingConfig, opened: Opened, model: ForecastModel) -> None:
+        """Select the closed form and create the networks; a dry run fits one and compares none."""
+        data: FieldFile = opened.data
+        if opened.sample:
+            data.prepared = fitting.prepare(*data.split, config, tuned=False)
+        prepared = data.prepared
+        sizes = len(prepared.data.series.values), len(prepared.data.weights), len(prepared.modes)
+        label = prepared.selection.winner.config.label()
+        log.info("%d steps, %d cells, %d modes; closed form: %s", *sizes, label)
+        model.begin(prepared, config)
+
+    def task(self, config: Any, opened: Opened, model: ForecastModel) -> ForecastTask | None:
+        """Return the loss of the networks; None without networks."""
+        return None if model.correction is None else ForecastTask(model.correction.networks_)
+
+    def loader(
+        self, config: ForecastingConfig, opened: Opened, part: str, model: ForecastModel
+    ) -> BatchLoader:
+        """Return batches of windows, in the modes of the networks."""
+        assert model.correction is not None
+        windows = model.prepared.parts.windows[part]
+        inputs, targets = model.correction.inputs(windows), model.correction.targets(windows)
+        return array_loader(config.training, part, inputs=inputs, targets=targets)
+
+    def describe(self, opened: Opened) -> Mapping[str, Any]:
+        """Return the sizes of the field, and which closed form was fitted."""
+        field, parts = opened.data.split
+        data, prepared = field.data, opened.data.prepared
+        return {
+            "variable": data.name,
+            "units": data.units,
+            "steps": len(data.series.values),
+            "simulations": len(data.simulations),
+            "cells": int(data.grid.values.sum()),
+            "breakpoints": len(data.breakpoints),
+            "windows": {name: len(w) for name, w in parts.windows.items()},
+            "warnings": list(field.warnings),
+            "fitted": prepared.selection.winner.config.label(),
+            "left_out": prepared.selection.refused,
+            "modes": len(prepared.modes),
+        }
+
+    def conclude(self, config: Any, opened: Opened, model: ForecastModel) -> Mapping[str, Any]:
+        """Choose with or without networks, and fit to train and validation, on rank 0."""
+        if current_rank() != 0:
+            return {}
+        model.surrogate, record = fitting.finalize(model.prepared, model.correction, config)
+        return record
+
+    def store(self, model: ForecastModel, folder: ModelFolder) -> None:
+        """Write the arrays, packed in 16 bits."""
+        model.surrogate.save(folder.path)
+
+    def restored(self, config: ForecastingConfig, folder: ModelFolder) -> ForecastModel:
+        """Return a fitted forecast."""
+        return ForecastModel(ForecastSurrogate.load(folder.path), folder.record())
+
+    def completed(self, trained: Trained) -> Trained:
+        """Return a surrogate with facts; of a folder without them, what its header tells."""
+        if trained.facts is not None:
+            return trained
+        surrogate: ForecastSurrogate = trained.model.surrogate
+        name, units = (str(surrogate.header.get(key, "")) for key in ("name", "units"))
+        log.info("%s: stored before facts were; only units are compared", trained.folder.directory)
+        several = bool(trained.config.data.variables)
+        variable = Var(name, units, dims=tuple(map(str, surrogate.grid.dims)))
+        return replace(trained, facts=DataFacts(() if several else (variable,)))
+
+    def report(
+        self, trained: Trained, data: FieldFile, rows: Rows | None
+    ) -> tuple[Results, xr.Dataset]:
+        """Compare with baselines on the test part, or after the training data in another file."""
+        return _scored(trained.config, trained.model, data, training=rows is not None)
+
+    def evaluate(self, config: Any, model: ForecastModel, data: FieldFile, rows: Any) -> Results:
+        """Compare with baselines; see `report`."""
+        return _scored(config, model, data, training=rows is not None)[0]
+
+    def predict(
+        self, config: ForecastingConfig, model: ForecastModel, data: FieldFile, output: Path
+    ) -> None:
+        """Forecast from the last steps of a file, with 90 % prediction intervals.
+
+        Raises:
+            DataError: several simulations, or a break within the last `inputs` steps.
+        """
+        write_fields(_forecast(config, model, data), output)
+
+    def traced(
+        self, config: ForecastingConfig, facts: DataFacts | None, model: ForecastModel
+    ) -> Sequence[TracedFunction]:
+        """Return the forecast as a function of arrays; see `traced`."""
+        return traced(config, model.surrogate, model.record)
+
+
+def _scored(
+    config: ForecastingConfig, model: ForecastModel, data: FieldFile, *, training: bool
+) -> tuple[Results, xr.Dataset]:
+    """Return the results and their maps.
+
+    Args:
+        config: of the run.
+        model: the forecast.
+        data: file to score on.
+        training: whether it is the file of the training, of which the test part is scored.
+
+    Raises:
+        DataError: another file has no window after the training data.
+    """
+    surrogate, record = model.surrogate, model.record
+    field = data.coded(surrogate.coding, surrogate.grid)
+    windows = _test_windows(field.data, surrogate, config, training_file=training)
+    gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
+    if not training and gaps:
+        log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
+    others, adaptive = _baselines(surrogate, record, config), config.intervals == "adaptive"
+    scored = evaluation.Evaluation(surrogate, field, windows, others, record, adaptive)
+    return scored.results(config.workflow)
+
+
+def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:
+    """Return the forecast of the steps after the last one of a file."""
+    surrogate = model.surrogate
+    data = file.read(surrogate.grid)
+    if len(data.simulations) > 1:
+        raise DataError(
+            f"{len(data.simulations)} simulations, but a forecast continues one",
+            where=file.where,
+            fix="predict from the file of one simulation",
+        )
+    start = len(data.series.values) - config.inputs
+    if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
+        raise DataError(
+            f"the last stretch without a gap is shorter than the {config.inputs} input steps",
+            where=file.where,
+            allowed=f"at least {config.inputs} steps without a breakpoint at the end",
+        )
+    warn_outside(surrogate.coding, data.series.values)
+    valid = times_after(data.times.values, config.leads)
+    seasons = surrogate.coding.seasons
+    years = np.concatenate([data.series.years, decimal_years(valid)])
+    if seasons:
+        years = clock(data.times.values, seasons, config.leads)
+    drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
+    field = coded(data, surrogate.coding, drivers)
+    series = Series(field.data.series.values, years)
+    windows = Windows(series, np.array([start]), config.inputs, config.leads)
+    factors: Any = 1.0
+    if config.intervals == "adaptive":
+        undated = not np.isfinite(years).all() and file.config.data.path == config.data.path
+        num_training = model.record["steps"]["validation"][1] if undated else 0
+        factors = _factors(surrogate, field.data, config, windows, num_training)
+    forecast = forecast_dataset(surrogate, field, windows, valid, factors)
+    if not any(np.isfinite(v).any() for v in forecast.data_vars.values() if v.dtype.kind == "f"):
+        raise DataError(
+            "the forecast has no finite value",
+            where=file.where,
+            fix="dates and values like those of the training",
+        )
+    if data.times.encoding.get("units"):
+        encoding = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
+        forecast["valid_time"].encoding.update(encoding)
+    return forecast.assign_attrs(title=f"forecast of {data.name}")
+
+
+def _factors(
+    surrogate: ForecastSurrogate,
+    data: FieldData,
+    config: ForecastingConfig,
+    last: Windows,
+    num_training: int,
+) -> np.ndarray:
+    """Return width factors (lead, cell) of the last window's adaptive intervals.
+
+    The factors follow the errors of previous windows outside the training data; without such
+    windows they are 1.
+
+    Args:
+        surrogate: the surrogate.
+        data: coded field of the window.
+        config: of the job.
+        last: the window to forecast.
+        num_training: number of first steps used for training, for a field without dates.
+    """
+    try:
+        earlier = _test_windows(data, surrogate, config, training_file=False).starts
+    except DataError as error:
+        log.warning("intervals are not adapted: %s", error)
+        return np.ones((config.leads, 1))
+    earlier = earlier[earlier + config.inputs >= num_training][-ADAPTED_FROM:]
+    values = data.series.values
+    padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
+    starts = np.append(earlier[earlier < last.starts[0]], last.starts)
+    windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
+    return surrogate.factors(windows)[-1]
+
+
+def _test_windows(
+    field: FieldData,
+    surrogate: ForecastSurrogate,
+    config: ForecastingConfig,
+    *,
+    training_file: bool,
+) -> Windows:
+    """Return the windows whose outputs are not part of the training data.
+
+    Raises:
+        DataError: there is no such window.
+    """
+    if training_file:
+        return split_field(field, config).windows["test"]
+    length = config.inputs + config.leads
+    steps, breaks = range(len(field.series.values)), list(field.breakpoints)
+    starts = window_starts(steps, config.inputs, config.leads, breaks)
+    last = surrogate.header.get("last_year")
+    if last is not None and np.isfinite(field.series.years).all():
+        unseen = field.series.years[starts + config.inputs] > last + 1e-6
+        starts = starts[unseen]
+    if not len(starts):
+        raise DataError(
+            "the file has no window after the training data",
+            where=str(config.data.path),
+            allowed=f"{length} steps, the last {config.leads} after the training data",
+        )
+    return Windows(field.series, starts, config.inputs, config.leads)
+
+
+def _baselines(
+    surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
+) -> dict[str, Forecaster]:
+    """Return persistence, climatology and the other compared closed forms.
+
+    They are fitted to the surrogate's training steps.
+    """
+    winner = next(e["title"] for e in record["entries"] if e["label"] == record["winner"])
+    others: dict[str, Forecaster] = {
+        "persistence": Persistence(),
+        "climatology": surrogate.climatology,
+    }
+    others.pop(winner, None)
+    if not config.data.changed:
+        log.warning("%s was not found: fitted baselines are omitted", config.data.path)
+        return others
+    steps = record["steps"]
+    # The file of the training itself: there is nothing to convert.
+    field = FieldFile(config, config.data.path).coded(surrogate.coding, surrogate.grid)
+    segments = field.data.segments(range(steps["train"][0], steps["validation"][1]))
+    memo: dict[Any, Any] = {}
+    for entry in record["entries"]:
+        chosen = stored_config(entry["config"])
+        if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
+            others[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
+    return others

@@ -1,0 +1,338 @@
+"""The stages of node models: what differs from other surrogates in the life of `surrogate`.
+
+Data are a `NodeGraph`. Samples are its labelled nodes: those of train, then validation, then test;
+which nodes these are, the file states.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import nn
+
+from scitoolkit.core.contracts import Loader, Task
+from scitoolkit.core.data_differences import Accepts, compare, refuse
+from scitoolkit.core.data_facts import DataFacts, Var
+from scitoolkit.core.devices import device_of, placed
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Bars, Figure, Results, Verdict
+from scitoolkit.graphs import baselines, out_of_core, sharing
+from scitoolkit.graphs.config import GraphConfig
+from scitoolkit.graphs.facts import ACCEPTS, node_facts
+from scitoolkit.graphs.graph import GraphInputs
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.losses import predictions
+from scitoolkit.graphs.node_graph import NodeGraph
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import attach
+from scitoolkit.graphs.sampling import sampled_loader, sampled_task
+from scitoolkit.graphs.targets import TARGETS
+from scitoolkit.graphs.task import task_of
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.split import SPLITS
+from scitoolkit.surrogate import Opened, Stages, Trained
+from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.sections import score_bars, score_table
+from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.training.processes import gather_objects
+from scitoolkit.training.ranks.communicator import SingleProcess
+
+log: Logger = get_logger(__name__)
+
+
+class GraphStages(Stages):
+    """Stages of a job that trains on a graph, whose parts the processes hold."""
+
+    def open(self, config: GraphConfig, path: Any) -> NodeGraph:
+        """Return the graph, of which nothing is read yet."""
+        return NodeGraph(config, path)
+
+    def facts(self, config: GraphConfig, data: NodeGraph) -> DataFacts:
+        """Return node features, edge inputs and target."""
+        return node_facts(data.inputs, config.data.target, data.num_outputs)
+
+    def accepts(self, config: GraphConfig) -> Accepts:
+        """Allow graphs without labels."""
+        return ACCEPTS
+
+    def split(self, config: GraphConfig, data: NodeGraph) -> Parts:
+        """Return the parts that the file states.
+
+        Raises:
+            DataError: no training nodes.
+        """
+        if not data.sizes.get("train"):
+            raise DataError("no training nodes", where=data.where, allowed="`train` with nodes")
+        return _numbered(data)
+
+    def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
+        """Return sizes and names of the inputs, and moments of values."""
+        own, inputs = data.own, data.inputs
+        measured: dict[str, Any] = {
+            "features": inputs.num_features,
+            "outputs": own.num_outputs,
+            "edge_inputs": [*inputs.of_edges, *inputs.of_nodes],
+            "edge_types": inputs.edge_types,
+            "edge_features": inputs.edge_features,
+            "node_types": inputs.node_types,
+            "receivers": list(inputs.receivers),
+        }
+        if own.moments is not None:
+            mean, deviation = own.moments
+            measured |= {"mean": mean.tolist(), "deviation": deviation.tolist()}
+        return measured
+
+    def build(self, config: GraphConfig, facts: Any, measured: Any, seed: int) -> nn.Module:
+        """Return an untrained model, equal on all processes.
+
+        Its attribute `measured` tells what its outputs mean; weights do not hold it.
+        """
+        torch.manual_seed(seed)
+        model: Any = config.model.for_graph(
+            measured.get("edge_types", 0),
+            measured.get("edge_features", 0),
+            measured.get("node_types", 0),
+            tuple(measured.get("receivers", ())),
+        ).build(measured["features"], measured["outputs"])
+        model.measured = dict(measured)
+        return model
+
+    def task(self, config: GraphConfig, opened: Opened, model: nn.Module) -> Task:
+        """Return loss and metrics of the labelled nodes of all processes, or of a batch."""
+        own = opened.data.own
+        if config.sampling is not None:
+            return sampled_task(config, own, model)
+        log.info("%d local nodes of %d, %s", len(own.part.nodes), own.part.num_nodes, own.part.grid)
+        seed = config.training.seed
+        return task_of(config.data.target, model, own.part, seed, own.moments, own.weights)
+
+    def loader(self, config: GraphConfig, opened: Opened, part: str, model: Any) -> Loader:
+        """Return the one batch of this process's labelled nodes, or sampled neighbourhoods."""
+        if config.sampling is None:
+            return opened.data.own.loaders[part]
+        graph = opened.data.whole
+        how, every = config.data.normalise, np.arange(graph.num_nodes)
+        x = opened.once("features", lambda: sharing.normalised_features(graph, how, every))
+        return sampled_loader(config, graph, x, part)
+
+    def describe(self, opened: Opened) -> Mapping[str, Any]:
+        """Return the sizes of the graph and of its parts."""
+        data: NodeGraph = opened.data
+        own = data.own
+        return {
+            "nodes": own.part.num_nodes,
+            "edges": own.num_edges,
+            **own.edge_facts(),
+            "features": data.inputs.num_features,
+            data.config.target: own.num_outputs,
+            "parts": data.sizes,
+            "algorithm": str(own.part.grid),
+        }
+
+    def conclude(self, config: GraphConfig, opened: Opened, model: Any) -> Mapping[str, Any]:
+        """Return what was measured, how the graph was divided and what each process received."""
+        part = opened.data.own.part
+        traffic = part.ranks.traffic
+        log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
+        return {
+            **opened.measured,
+            "processes": part.ranks.size,
+            "grid": str(part.grid),
+            "received_bytes": gather_objects(int(traffic.bytes)),
+        }
+
+    def report(
+        self, trained: Trained, data: NodeGraph, rows: Rows | None
+    ) -> tuple[Results, xr.Dataset | None]:
+        """Compare with the baselines on each part of the file; judge the last one."""
+        record, parts = trained.folder.record(), list(SPLITS)
+        return _scored(trained.config, trained.model, data, parts, record), None
+
+    def evaluate(
+        self, config: GraphConfig, model: Any, data: NodeGraph, rows: Rows | None
+    ) -> Results:
+        """Compare with the baselines on the parts of which nodes are given."""
+        numbered = _numbered(data)
+        chosen = [part for part in SPLITS if rows is None or set(rows) & set(numbered[part])]
+        return _scored(config, model, data, chosen, {})
+
+    def predict(self, config: GraphConfig, model: Any, data: NodeGraph, output: Path) -> None:
+        """Write classes, labels or values of all nodes, with probabilities; see `Target`."""
+        answers = None if data.stored is None else _inferred_by_parts(config, model, data)
+        if answers is None:
+            answers = _inferred(config, model, data)
+        dataset = xr.Dataset(
+            TARGETS[config.data.target].variables(answers),
+            coords={"node": np.arange(len(answers)), "label": np.arange(answers.shape[1])},
+            attrs={"title": f"{config.data.target} of the nodes of {data.path.name}"},
+        )
+        write_fields(dataset, output)
+
+
+def _numbered(data: NodeGraph) -> dict[str, list[range]]:
+    """Return the samples of each part, numbered from train to test."""
+    ends = np.cumsum([0, *(data.sizes.get(part, 0) for part in SPLITS)]).tolist()
+    return {name: [range(a, b)] for name, (a, b) in zip(SPLITS, pairwise(ends), strict=True)}
+
+
+@torch.no_grad()
+def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
+    """Full-graph inference; return probabilities or values, shape (N, outputs).
+
+    Deterministic, without sampling.
+    """
+    graph = data.whole
+    measured = _measured(model)
+    _require_inputs(config, measured, data)
+    for what, count in (("edge", graph.inputs.edge_types), ("node", graph.inputs.node_types)):
+        trained = measured.get(f"{what}_types", count if what == "node" else 0)
+        if count > trained:
+            raise DataError(
+                f"{count} types of {what}s",
+                where=graph.where,
+                allowed=f"at most the {trained} of training",
+            )
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    nodes = part.nodes.numpy()
+    x = sharing.normalised_features(graph, config.data.normalise, nodes)
+    x = x.to(device_of(placed(model)))
+    own = _mean(model, lambda member: attach(member, part)(x).cpu())
+    return _postprocessed(config, model, torch.empty_like(own).index_copy_(0, part.nodes, own))
+
+
+def _inferred_by_parts(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray | None:
+    """Out-of-core inference on a partitioned graph; None if the model does not support it."""
+    assert data.stored is not None
+    _require_inputs(config, _measured(model), data)
+    if why := out_of_core.why_not(members_of(model)[0], data.inputs):
+        log.warning("%s: the whole graph is read into memory", why)
+        return None
+    stored = data.stored
+    prepare = sharing.preparation(stored, config.data.normalise)
+
+    def infer(member: nn.Module) -> torch.Tensor:
+        with tempfile.TemporaryDirectory(dir=data.path) as scratch:
+            out = out_of_core.infer(member, stored, data.inputs, Path(scratch), prepare)
+        return torch.from_numpy(out)
+
+    return _postprocessed(config, model, _mean(model, infer))
+
+
+def _mean(model: nn.Module, answer: Callable[[nn.Module], torch.Tensor]) -> torch.Tensor:
+    """Return the mean of the members' outputs, or the output of the model."""
+    outputs = [answer(member) for member in members_of(model)]
+    return outputs[0] if len(outputs) == 1 else torch.stack(outputs).mean(0)
+
+
+def _measured(model: Any) -> Mapping[str, Any]:
+    first: Any = members_of(model)[0]
+    measured: Mapping[str, Any] = first.measured
+    return measured
+
+
+def _require_inputs(config: GraphConfig, measured: Mapping[str, Any], data: NodeGraph) -> None:
+    """Refuse a graph without the inputs of the training, or with others.
+
+    Folders of former versions hold no facts; what was measured tells features, outputs and, in
+    later ones, the names of edge inputs.
+    """
+    facts = node_facts(data.inputs, config.data.target, data.num_outputs)
+    width, outputs = measured["features"], measured["outputs"]
+    nodes = node_facts(GraphInputs(width), config.data.target, outputs).variables
+    edges = [v.name for v in facts.variables if v.role == "edge"]
+    stated = measured.get("edge_inputs", edges)
+    trained = DataFacts((*nodes, *(facts.var(n) or Var(n, role="edge") for n in stated)))
+    refuse(compare(trained, facts, ACCEPTS), data.where)
+
+
+def _postprocessed(config: GraphConfig, model: Any, out: torch.Tensor) -> np.ndarray:
+    """Return probabilities, or values in their original unit."""
+    mean, deviation = (_measured(model).get(key, ()) for key in ("mean", "deviation"))
+    return predictions(config.data.target, out, mean, deviation)
+
+
+def _scored(
+    config: GraphConfig,
+    model: Any,
+    data: NodeGraph,
+    chosen: Sequence[str],
+    record: Mapping[str, Any],
+) -> Results:
+    """Return the scores on some parts, the last of which is judged."""
+    averages, graph = _inferred(config, model, data), data.whole
+    known = _measured(model)["outputs"]
+    target, name = graph.learned, config.model.name
+    if graph.num_classes > known:
+        raise DataError(
+            f"{graph.num_classes} {config.data.target}",
+            where=graph.where,
+            allowed=f"at most the {known} of training",
+        )
+    decided = {name: target.decided(averages)}
+    if len(graph.parts.get("train", ())):
+        decided["label propagation"] = baselines.label_propagation(graph)
+        decided[target.plain] = baselines.majority(graph)
+    parts = [part for part in chosen if len(graph.parts.get(part, ()))]
+    if not parts:
+        raise DataError("no labelled part to evaluate on", where=graph.where, allowed="key `test`")
+    figures = {
+        method: {
+            part: target.figures(graph.known_labels[graph.parts[part]], answers[graph.parts[part]])
+            for part in parts
+        }
+        for method, answers in decided.items()
+    }
+    judged, merit = parts[-1], target.merit
+    by_part = {m: {p: of_parts[p][merit] for p in parts} for m, of_parts in figures.items()}
+    scores = {method: of_parts[judged] for method, of_parts in by_part.items()}
+    metrics: dict[str, Any] = {f"{p}_{merit}": score for p, score in by_part[name].items()}
+    for method in list(scores)[1:]:
+        metrics[f"{judged}_{merit}_{method.replace(' ', '_')}"] = scores[method]
+    metrics |= {k: value for k, value in figures[name][judged].items() if k != merit}
+    summary = [
+        f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
+        f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
+    ]
+    if record:
+        summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
+    return Results(
+        title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
+        verdict=Verdict.among(
+            scores, name, f"{judged} {merit} of {name}", better=target.better, rate=False
+        ),
+        summary=summary,
+        metrics=metrics,
+        tables=[score_table(merit.capitalize(), by_part, target.better)],
+        figures=_figures(scores, judged, merit, record),
+    )
+
+
+def _processes(number: int) -> str:
+    return f"{number} process{'es' * (number != 1)}"
+
+
+def _figures(
+    scores: Mapping[str, float], part: str, merit: str, record: Mapping[str, Any]
+) -> list[Figure]:
+    """Return bars of the metric of each method, and of the traffic between processes."""
+    figures: list[Figure] = [score_bars(f"{part.capitalize()} {merit}", scores, f"{part} {merit}")]
+    received = record.get("received_bytes", [])  # not in records of earlier versions
+    if len(received) > 1:
+        figures.append(
+            Bars(
+                title="Data received during training",
+                x_label="MB",
+                labels=[f"process {rank}" for rank in range(len(received))],
+                values=[count / 1e6 for count in received],
+            )
+        )
+    return figures

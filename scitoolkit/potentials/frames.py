@@ -1,0 +1,143 @@
+"""Frames that a potential is trained on, or applied to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.atoms import AtomsCollection, Configuration, LabelConfig, open_atoms
+from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.data import GraphSet
+from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.model_config import ModelConfig
+from scitoolkit.potentials.reference_energies import training_frames
+
+log: Logger = get_logger(__name__)
+MOST_COMPARED = 20_000  # configurations that are compared for duplicates
+
+
+@dataclass
+class Frames:
+    """Frames in eV and Å.
+
+    Attributes:
+        all: the frames.
+        where: for messages.
+        of_job: whether the configuration names them, or its generator made them.
+        parts: numbers of the frames of each part, of the files to train on.
+        labelled: frames of `data.path` without the isolated atoms that give E0.
+        trained_files: of the training part.
+        isolated: energies of isolated atoms, eV by species; None if E0 is from another source.
+        settings: of the model to train.
+        type_map: of the model to train.
+        source: in fine-tuning, the model of the start.
+        present: in fine-tuning, the elements of the training frames, replayed ones included.
+        graphs: training graphs, with replayed ones if configured, and validation graphs, whose
+            neighbour lists all stages share.
+        network: what is trained: the model, or it with the readout of a former training.
+        e0_source: origin of E0, once it is set.
+    """
+
+    all: AtomsCollection
+    where: str
+    of_job: bool = False
+    parts: Mapping[str, list[int]] = field(default_factory=dict)
+    labelled: AtomsCollection = field(default_factory=lambda: AtomsCollection([]))
+    trained_files: Sequence[Path] = ()
+    isolated: Mapping[str, float] | None = None
+    settings: ModelConfig | None = None
+    type_map: Sequence[str] = ()
+    source: Potential | None = None
+    present: set[str] = field(default_factory=set)
+    graphs: dict[str, GraphSet] = field(default_factory=dict)
+    network: Any = None
+    e0_source: str = ""
+
+    def part(self, name: str) -> AtomsCollection:
+        """Return the frames of a part."""
+        return self.all.subset(self.parts[name])
+
+    def sample(self, config: PotentialConfig) -> list[Batch]:
+        """Return the training graphs that determine statistics."""
+        return list(self.graphs["train"].spread(config.statistics_frames))
+
+    def e0_is_fitted(self, config: PotentialConfig) -> bool:
+        """Return whether E0 is from least squares, not from isolated atoms or the configuration."""
+        return isinstance(config.e0, str) and self.isolated is None
+
+
+def frames_of_job(config: PotentialConfig, *, generated: bool) -> Frames:
+    """Open the files that a job trains on, and divide their frames.
+
+    Args:
+        config: with `data.path`.
+        generated: whether a generator made the files, so that `data.test` is a part of them.
+    """
+    data = config.data
+    files = open_atoms(data.path, data.labels)
+    cutoff = config.model.cutoff
+    separated = training_frames(files, config.e0, config.type_map, cutoff)
+    held_out = (("validation", "test") if generated else ("validation",)) if data.validation else ()
+    sources = [separated.frames, *(open_atoms(getattr(data, n), data.labels) for n in held_out)]
+    ends = [0, *np.cumsum([len(source) for source in sources]).tolist()]
+    parts = {n: list(range(*e)) for n, e in zip(("train", *held_out), pairwise(ends), strict=True)}
+    frames = sources[0]
+    if held_out:
+        # A unit that the configuration states is not compared with the distances.
+        unit = None if data.labels.length_unit is None else "angstrom"
+        frames = AtomsCollection(sources, LabelConfig(length_unit=unit))
+    else:
+        shares = held_out_share(config, len(frames))
+        parts = dict(zip(("train", "validation"), (s.tolist() for s in shares), strict=True))
+    where = str(data.path[0]) if len(data.path) == 1 else "data.path"
+    return Frames(
+        frames,
+        where,
+        of_job=True,
+        parts=parts,
+        labelled=separated.frames,
+        trained_files=data.path,
+        isolated=separated.isolated,
+        settings=config.model,
+    )
+
+
+def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the training and of the held-out configurations among `count`.
+
+    Raises:
+        DataError: none are left to train on.
+    """
+    held = max(1, round(count * config.split.validation))
+    if held >= count:
+        raise DataError(f"{count} configurations leave none to train on", where="data")
+    order = np.random.default_rng(config.seed).permutation(count)
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def duplicates(paths: Sequence[Path], labels: LabelConfig, source: AtomsCollection) -> str:
+    """Return a sentence on frames that are also in the training files, or ""."""
+    if not all(path.exists() for path in paths):
+        return ""
+    frames = open_atoms(paths, labels)
+    if len(frames) + len(source) > MOST_COMPARED:
+        return ""
+
+    def key(frame: Configuration) -> bytes:
+        return np.round(frame.positions, 6).tobytes() + "".join(frame.species).encode()
+
+    seen = {key(frame) for frame in frames}
+    number = sum(key(frame) in seen for frame in source)
+    if not number:
+        return ""
+    log.warning("%d test configurations are also in the training files", number)
+    return f"{number} of these configurations are also in the training files."

@@ -1,0 +1,176 @@
+"""Meshes, refined grids and GRIB: what is read equals what was written, or is refused by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import meshio
+import numpy as np
+import pytest
+
+from scitoolkit.core.errors import BackendError, DataError
+from scitoolkit.io.campaign import open_campaign
+from scitoolkit.io.fields import open_fields
+from scitoolkit.io.formats.adaptive import Adaptive
+from scitoolkit.io.formats.base import format_of
+from scitoolkit.io.formats.meshes import Meshes
+
+
+def box(sizes, rng, spacing=1.0):
+    """Return points of a grid and its hexahedra, both in a mixed order."""
+    lines = [np.cumsum(rng.uniform(0.1, 1, n + 1)) * spacing for n in sizes]
+    corners = np.stack(np.meshgrid(*lines, indexing="ij"), -1)
+    number = np.arange(corners[..., 0].size).reshape(corners.shape[:3])
+    at = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1)]
+    parts = [
+        number[a : a + sizes[0], b : b + sizes[1], c : c + sizes[2]].reshape(-1) for a, b, c in at
+    ]
+    mixed = rng.permutation(len(parts[0]))
+    return corners.reshape(-1, 3), np.stack(parts, -1)[mixed], mixed, lines
+
+
+@pytest.mark.parametrize("suffix", ["vtu", "vtk"])
+@pytest.mark.parametrize("sizes", [(4, 3, 5), (2, 6, 1)])
+@pytest.mark.parametrize("spacing", [1.0, 1e-6, 1e5])
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_values_of_cells_and_points_of_a_grid(tmp_path, suffix, sizes, spacing, kind):
+    rng = np.random.default_rng(0)
+    points, cells, mixed, lines = box(sizes, rng, spacing=spacing)
+    t = rng.random(sizes).astype(kind)
+    p = rng.random([n + 1 for n in sizes]).astype(kind)
+    u = rng.random([*sizes, 3]).astype(kind)
+    mesh = meshio.Mesh(
+        points,
+        [("hexahedron", cells)],
+        point_data={"p": p.reshape(-1)},
+        cell_data={"T": [t.reshape(-1)[mixed]], "U": [u.reshape(-1, 3)[mixed]]},
+    )
+    path = tmp_path / f"a_1.{suffix}"
+    meshio.write(path, mesh)
+    assert format_of(path) is Meshes
+    with open_fields(path) as found:
+        dims = [d for d, n in zip("xyz", sizes, strict=True) if n > 1]
+        own = [f"{d}_cell" for d in reversed(dims)]
+        assert np.array_equal(found["T"].transpose(*own).values, t.squeeze().T)
+        assert np.array_equal(found["U"].transpose("component", *own).values, u.squeeze().T)
+        assert np.array_equal(found["p"].transpose("z", "y", "x").values, p.T)
+        assert found.x.values == pytest.approx(lines[0], rel=1e-5)
+        centres = 0.5 * (lines[0][1:] + lines[0][:-1])
+        assert found.x_cell.values == pytest.approx(centres, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.97])
+@pytest.mark.parametrize("suffix", ["vtu", "vtk"])
+def test_truncated_files_are_refused(tmp_path, suffix, share):
+    points, cells, _, _ = box((3, 4, 2), np.random.default_rng(0))
+    path = tmp_path / f"a.{suffix}"
+    fields = {"p": np.random.default_rng(0).random(len(points))}
+    meshio.write(path, meshio.Mesh(points, [("hexahedron", cells)], fields))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(DataError), open_fields(path):
+        pass
+
+
+@pytest.mark.parametrize("format", [Meshes, Adaptive])
+def test_foreign_files_are_not_taken(tmp_path, format):
+    noise = np.random.default_rng(3).bytes(5000)
+    for name, content in {"empty": b"", "text": b"time,u\n0,1\n", "noise": noise}.items():
+        (tmp_path / name).write_bytes(content)
+        assert format.guess(tmp_path / name) == 0
+    assert format.guess(tmp_path) == 0
+
+
+def test_points_that_fill_no_grid_are_a_mesh(tmp_path):
+    rng = np.random.default_rng(0)
+    points, cells, _, _ = box((3, 4, 2), rng)
+    points[7] += 0.01
+    mesh = meshio.Mesh(points, [("hexahedron", cells)], {"p": rng.random(len(points))})
+    for step in range(3):
+        meshio.write(tmp_path / f"a_{step}.vtu", mesh)
+    with pytest.raises(DataError, match="unstructured mesh"):
+        open_campaign(tmp_path, ["p"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<VTKFile type="Collection"><Collection/></VTKFile>',
+        '<?xml version="1.0"?>\n<VTKFile type="PUnstructuredGrid"></VTKFile>',
+        '<VTKFile type="UnstructuredGrid"><broken',
+        "# vtk DataFile Version 3.0\ncut",
+        "<Xdmf></Xdmf>",
+    ],
+)
+def test_files_that_meshio_does_not_read_are_refused(tmp_path, text):
+    (tmp_path / "a.vtu").write_text(text)
+    with pytest.raises(DataError), open_fields(tmp_path / "a.vtu"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["<?xml version='1.0'?><svg/>", "hello", ""])
+def test_other_text_is_no_mesh(tmp_path, text):
+    (tmp_path / "a.xml").write_text(text)
+    assert Meshes.guess(tmp_path / "a.xml") == 0
+
+
+def test_grib_without_its_package_is_refused(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cfgrib" else found(name)
+    )
+    (tmp_path / "a.dat").write_bytes(b"GRIB" + bytes(60))
+    with pytest.raises(BackendError, match=r"scitoolkit\[grib\]"), open_fields(tmp_path / "a.dat"):
+        pass
+
+
+def test_a_plotfile_without_yt_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yt", None)
+    monkeypatch.setattr(Adaptive, "unavailable", classmethod(lambda cls: "no yt"))
+    (tmp_path / "plt0").mkdir()
+    (tmp_path / "plt0" / "Header").write_text("HyperCLaw-V1.1\n")
+    with pytest.raises(BackendError, match=r"scitoolkit\[adaptive\]"):
+        format_of(tmp_path / "plt0")
+
+
+def test_a_damaged_plotfile_is_refused(tmp_path):
+    pytest.importorskip("yt")  # make test-peers
+    (tmp_path / "plt0").mkdir()
+    (tmp_path / "plt0" / "Header").write_text("HyperCLaw-V1.1\n1\n")
+    with pytest.raises(DataError), open_fields(tmp_path / "plt0"):
+        pass
+
+
+def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
+    yt = pytest.importorskip("yt")  # make test-peers
+    from scitoolkit.io.formats import adaptive
+    from scitoolkit.testing.layouts import write_layout
+
+    files, said, load = write_layout("amrex", tmp_path), [], yt.load
+
+    def refined(path):
+        output = load(path)
+        output.index.max_level = 2
+        return output
+
+    monkeypatch.setattr(yt, "load", refined)
+    monkeypatch.setattr(adaptive._logger, "warning", lambda text, *of: said.append(text % of))
+    with open_fields(tmp_path / "plt00010") as found:
+        assert np.array_equal(found["density"].values, files.truth["density"][0][1])
+    assert [text for text in said if "2 finer levels are left out" in text] == said
+    assert said
+
+
+def test_messages_on_two_grids_are_refused(tmp_path):
+    eccodes = pytest.importorskip("eccodes")  # make test-peers
+    path = tmp_path / "a.grib"
+    with path.open("wb") as file:
+        for points in (8, 16):
+            message = eccodes.codes_grib_new_from_samples("regular_ll_pl_grib2")
+            eccodes.codes_set(message, "Ni", points)
+            eccodes.codes_set(message, "Nj", 4)
+            eccodes.codes_set_values(message, [1.0] * (4 * points))
+            eccodes.codes_write(message, file)
+            eccodes.codes_release(message)
+    with pytest.raises(DataError, match="make no single array"), open_fields(path):
+        pass
