@@ -75,7 +75,7 @@ class ExportConfig(Config):
         if small and (self.dtype == "float64" or self.derivatives):
             raise ValueError(
                 f"{', '.join(small)} with dtype=float64 or derivatives: compressed forms compute "
-                "values in float32; leave one of them out"
+                "in float32 and have no derivatives; leave one of them out"
             )
         if self.channels == "remove" and self.derivatives:
             raise ValueError("channels=remove with derivatives: leave one of them out")

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.export.graph_signature import OutputKind
 
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.agreement import evaluating, examples, in_dtype, in_order
@@ -81,13 +82,16 @@ def outcomes_of_rounding(
             for node in traced.graph.nodes
             if node.op == "placeholder"
         ]
+        kinds = [output.kind for output in traced.graph_signature.output_specs]
+        # Inputs that the module changes are outputs of the graph, too.
+        own_places = [k for k, kind in enumerate(kinds) if kind == OutputKind.USER_OUTPUT]
         results = []
         for _ in range(runs):
             interpreter = _Interpreter(traced.graph_module, _Rounding(bits, largest, generator))
             flat = interpreter.run(*arguments)
             spec = traced.call_spec.out_spec
             assert spec is not None
-            tree = torch.utils._pytree.tree_unflatten(list(flat), spec)
+            tree = torch.utils._pytree.tree_unflatten([flat[place] for place in own_places], spec)
             results.append(in_order(tree, function.outputs, function.name))
     return [torch.stack(part).double().numpy() for part in zip(*results, strict=True)]
 

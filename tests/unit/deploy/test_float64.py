@@ -58,7 +58,7 @@ def test_numbers_statuses_and_texts_are_of_double_precision(tmp_path):
     assert "real(c_double), contiguous, intent(in) :: x_in(:,:)" in fortran
     assert "8_c_int64_t * size(workspace" in fortran
     assert "c_float)" not in fortran
-    with pytest.raises(DataError, match=r"float64 \('samples', 3\)"):
+    with pytest.raises(DataError, match=r"float64 \(35, 3\)"):
         library(x.astype(np.float32))
 
 
