@@ -77,6 +77,8 @@ def network(name: str, channels: int, grid: tuple[int, ...]) -> nn.Module:
 
 def _without_torchvision() -> None:
     """Declare torchvision's operators, none of which is used: it has none for a torch of CPUs."""
+    if _DECLARED:
+        return
     packages = Path(sysconfig.get_paths()["purelib"])
     source = (packages / "torchvision" / "_meta_registrations.py").read_text()
     operators = set(re.findall(r'register_meta\("(\w+)"', source))

@@ -131,7 +131,7 @@ def compress(
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {
         "codec": _progressive(codec) if progressive else codec,
-        "enhancer": "auto" if networks else enhancer,
+        "enhancer": "auto" if networks else _trained(enhancer) if train_once else enhancer,
         "guarantee": guarantee,
         "objective": objective,
     }
@@ -325,6 +325,10 @@ def _progressive(codec: str) -> dict[str, Any]:
     if codec not in ("auto", "interpolation"):
         raise ConfigError(f"--progressive with --codec {codec}", allowed="auto or interpolation")
     return {"name": "interpolation", "progressive": True}
+
+
+def _trained(enhancer: str) -> str:
+    return "network" if enhancer == "auto" else enhancer
 
 
 def _option(mode: str) -> str:

@@ -71,7 +71,7 @@ class EdgeFile(ABC):
                     self._refuse(f"{name} of edge {bad} is NaN or Inf", "finite numbers")
             if block.type is not None:
                 self._check_types(block.type, first)
-            yield block._replace(source=ends[0], target=ends[1])
+            yield EdgeBlock(ends[0], ends[1], block.weight, block.attr, block.type)
             first += len(ends[0])
 
     def _check_types(self, types: Array, first: int) -> None:

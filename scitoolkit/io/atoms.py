@@ -100,6 +100,8 @@ class Configuration:
         where: file and frame, for messages.
         frame_parameters: (F,) parameters of the frame (fparam), or None.
         atom_parameters: (N, A) parameters of the atoms (aparam), or None.
+        config_type: kind of configuration that the file states, such as `bulk`; "" if none.
+        weights: of the frame's energy, forces and virial in a loss, (3,).
     """
 
     species: Array
@@ -112,6 +114,8 @@ class Configuration:
     where: str = ""
     frame_parameters: Array | None = None
     atom_parameters: Array | None = None
+    config_type: str = ""
+    weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
 
 class AtomsSource(Protocol):

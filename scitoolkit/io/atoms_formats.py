@@ -23,6 +23,7 @@ from scitoolkit.io.atoms import (
 from scitoolkit.io.numpy_file import load_array
 
 _PARAMETER_FILES = {"fparam": "fparam", "aparam": "aparam"}
+_WEIGHT = re.compile("config_(|energy_|forces_|stress_|virials_)weight")
 _LABEL_FILES = {"energy": "energy", "forces": "force", "virial": "virial"}
 
 
@@ -415,6 +416,30 @@ def from_ase(
         virial,
         where,
         *given_parameters(atoms),
+        str(atoms.info.get("config_type", "")),
+        (1.0, 1.0, 1.0) if labels is None else _weights(atoms, where),
+    )
+
+
+def _weights(atoms: Any, where: str) -> tuple[float, float, float]:
+    """Return the weights of energy, forces and virial, by the names of mace-torch.
+
+    Raises:
+        DataError: a weight is negative or no number.
+    """
+    weights = dict.fromkeys(("", "energy_", "forces_", "stress_", "virials_"), 1.0)
+    for name, value in atoms.info.items():
+        named = _WEIGHT.fullmatch(name)
+        if named is None:
+            continue
+        if not (_is_numeric(value) and np.ndim(value) == 0 and 0 <= value < np.inf):
+            raise DataError(f"{name} is {value!r}", where=where, allowed="a number from 0")
+        weights[named[1]] = float(value)
+    whole = weights[""]
+    return (
+        whole * weights["energy_"],
+        whole * weights["forces_"],
+        whole * weights["stress_"] * weights["virials_"],
     )
 
 
@@ -427,7 +452,8 @@ def _labels_of(
     scalars = {
         k: v
         for k, v in atoms.info.items()
-        if k == labels.energy_key or (np.isscalar(v) and not isinstance(v, str))
+        if k == labels.energy_key
+        or (np.isscalar(v) and not isinstance(v, str) and not _WEIGHT.fullmatch(k))
     }
     energy = _found(held, scalars, labels.energy_key, "energy", where, elsewhere)
     columns = {

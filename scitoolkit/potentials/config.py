@@ -7,7 +7,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from scitoolkit.core.config import Config, DataPaths, refuse_unused
 from scitoolkit.core.draw import DrawConfig
@@ -33,6 +33,22 @@ training. `least_squares`: the best fit to the training energies. `auto`: isolat
 such a frame of every species, else least squares. Or eV by species."""
 
 
+class FrameWeights(Config):
+    """Weights of the frames of `data.path` in the loss; those that apply to a frame multiply.
+
+    Frames of extxyz files and ASE databases may state weights too, by the names of mace-torch:
+    `config_weight`, `config_energy_weight`, `config_forces_weight`, `config_stress_weight`. A label
+    of weight 0 is not read. E0 and other statistics, and the errors of a report, have no weights.
+
+    Attributes:
+        config_types: weight by the entry `config_type` of a frame; 1 for others.
+        files: weight by path or name of a file or folder, with wildcards; 1 for others.
+    """
+
+    config_types: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    files: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+
+
 class AtomsConfig(Config):
     """Atomic configurations to train, validate and test on.
 
@@ -47,6 +63,7 @@ class AtomsConfig(Config):
         test: likewise, for `evaluate`. If unset, the report gives the errors on the validation
             part and states it.
         labels: names and units of energies, forces and virials.
+        weights: of frames in the loss.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"train": "path"}
@@ -58,6 +75,7 @@ class AtomsConfig(Config):
     validation: DataPaths = Field(default_factory=list)
     test: DataPaths = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
+    weights: FrameWeights = FrameWeights()
 
     @model_validator(mode="after")
     def _one_source(self) -> AtomsConfig:
@@ -67,7 +85,7 @@ class AtomsConfig(Config):
         if self.generator is None:
             refuse_unused(self, "data.path", "draw", "teaching")
         else:
-            refuse_unused(self, "data.generator", "validation", "test", "labels")
+            refuse_unused(self, "data.generator", "validation", "test", "labels", "weights")
             refuse_teacher(self.generator, self.draw, self.teaching)
         return self
 

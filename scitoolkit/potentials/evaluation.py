@@ -32,6 +32,8 @@ class Collected:
         types: (N,) types of the atoms that have forces.
         baseline_energy: energies of the pair potential and of the elements' means, as `energy`.
         baseline_forces: (N, 3) forces of the pair potential, as `forces`.
+        energy_of: number of the configuration of each energy.
+        forces_of: the same of each array of forces.
     """
 
     atoms: list[int] = field(default_factory=list)
@@ -41,6 +43,8 @@ class Collected:
     types: list[np.ndarray] = field(default_factory=list)
     baseline_energy: list[tuple[float, float]] = field(default_factory=list)
     baseline_forces: list[np.ndarray] = field(default_factory=list)
+    energy_of: list[int] = field(default_factory=list)
+    forces_of: list[int] = field(default_factory=list)
 
 
 def collect(
@@ -55,9 +59,11 @@ def collect(
         if "energy" in graph:
             energies = float(graph["energy"][0]), float(found["energy"][0])
             out.energy.append((*energies, out.atoms[-1]))
+            out.energy_of.append(len(out.atoms) - 1)
         if "forces" in graph:
             out.forces.append(np.stack([graph["forces"].numpy(), found["forces"]]))
             out.types.append(graph["types"].numpy())
+            out.forces_of.append(len(out.atoms) - 1)
         if "virial" in graph:
             pair = np.stack([graph["virial"][0].numpy(), found["virial"][0]])
             out.virial.append(pair / out.atoms[-1])
@@ -76,6 +82,7 @@ def results(
     title: str,
     note: str = "",
     baseline: PairPotential | None = None,
+    config_types: Sequence[str] = (),
 ) -> Results:
     """Return metrics, tables and figures of the errors on labelled graphs.
 
@@ -85,6 +92,7 @@ def results(
         title: of the results.
         note: sentence to add to the summary.
         baseline: pair potential to compare with; None for a model without one.
+        config_types: of the configurations, known once `graphs` was iterated.
 
     Raises:
         DataError: no configuration has a label.
@@ -124,6 +132,8 @@ def results(
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
+    if any(config_types):
+        tables.append(_by_config_type(found, config_types))
     if baseline is not None:
         by_method, table = _baselines(model, found)
         metrics.update(by_method)
@@ -179,6 +189,27 @@ def _table(metrics: dict[str, Any], units: dict[str, str]) -> Table:
     ]
     note = "Energy shifted: errors after their mean is subtracted." if len(names) > 3 else ""
     return Table(title="Errors", columns=["quantity", "unit", "RMSE", "MAE"], rows=rows, note=note)
+
+
+def _by_config_type(found: Collected, config_types: Sequence[str]) -> Table:
+    """Return the errors on the configurations of each type."""
+    rows: list[list[float | int | str | None]] = []
+    for name in sorted(set(config_types)):
+        energy = [
+            (predicted - label) / atoms
+            for (label, predicted, atoms), number in zip(found.energy, found.energy_of, strict=True)
+            if config_types[number] == name
+        ]
+        forces = [
+            (pair[1] - pair[0]).ravel()
+            for pair, number in zip(found.forces, found.forces_of, strict=True)
+            if config_types[number] == name
+        ]
+        errors = [energy, np.concatenate(forces) if forces else []]
+        rmse = [float(np.sqrt(np.mean(np.square(e)))) * MILLI if len(e) else None for e in errors]
+        rows.append([name or "(none)", list(config_types).count(name), *rmse])
+    columns = ["config_type", "configurations", "energy [meV/atom]", "force [meV/Å]"]
+    return Table(title="RMSE by config_type", columns=columns, rows=rows)
 
 
 def _by_element(

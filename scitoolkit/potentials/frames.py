@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from itertools import pairwise
 from logging import Logger
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.atoms import AtomsCollection, Configuration, LabelConfig, open_atoms
-from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.config import FrameWeights, PotentialConfig
 from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig
@@ -87,14 +89,13 @@ def frames_of_job(config: PotentialConfig, *, generated: bool) -> Frames:
     cutoff = config.model.cutoff
     separated = training_frames(files, config.e0, config.type_map, cutoff)
     held_out = (("validation", "test") if generated else ("validation",)) if data.validation else ()
-    sources = [separated.frames, *(open_atoms(getattr(data, n), data.labels) for n in held_out)]
+    labelled = weighted(separated.frames, config)
+    sources = [labelled, *(open_atoms(getattr(data, n), data.labels) for n in held_out)]
     ends = [0, *np.cumsum([len(source) for source in sources]).tolist()]
     parts = {n: list(range(*e)) for n, e in zip(("train", *held_out), pairwise(ends), strict=True)}
     frames = sources[0]
     if held_out:
-        # A unit that the configuration states is not compared with the distances.
-        unit = None if data.labels.length_unit is None else "angstrom"
-        frames = AtomsCollection(sources, LabelConfig(length_unit=unit))
+        frames = AtomsCollection(sources, _in_standard_units(data.labels))
     else:
         shares = held_out_share(config, len(frames))
         parts = dict(zip(("train", "validation"), (s.tolist() for s in shares), strict=True))
@@ -104,11 +105,83 @@ def frames_of_job(config: PotentialConfig, *, generated: bool) -> Frames:
         where,
         of_job=True,
         parts=parts,
-        labelled=separated.frames,
+        labelled=labelled,
         trained_files=data.path,
         isolated=separated.isolated,
         settings=config.model,
     )
+
+
+class WeightedFrames:
+    """Source of frames with the weights of a configuration; labels of weight 0 are left out.
+
+    Args:
+        frames: in eV and Å, with the weights that their files state.
+        weights: of the configuration.
+        paths: of the files.
+
+    Raises:
+        ConfigError: no frame has a configured type, or no file a configured name.
+    """
+
+    def __init__(
+        self, frames: AtomsCollection, weights: FrameWeights, paths: Sequence[Path]
+    ) -> None:
+        self._frames, self._types = frames, weights.config_types
+        self._files = {shipped_path(path): 1.0 for path in paths}
+        for pattern, weight in weights.files.items():
+            named = [p for p in self._files if fnmatch(str(p), pattern) or fnmatch(p.name, pattern)]
+            _require(named, pattern, "files", (p.name for p in self._files))
+            self._files |= {path: self._files[path] * weight for path in named}
+        seen = {frame.config_type for frame in frames} if self._types else set()
+        for name in self._types:
+            _require(name in seen, name, "config_types", seen)
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return len(self._frames)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        return self._frames.num_atoms(index)
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame."""
+        frame = self._frames[index]
+        file = Path(frame.where.rpartition(": ")[0])
+        factor = self._types.get(frame.config_type, 1.0)
+        for path, weight in self._files.items():
+            if path == file or path in file.parents:
+                factor *= weight
+        energy, forces, virial = (factor * weight for weight in frame.weights)
+        return replace(
+            frame,
+            energy=frame.energy if energy else None,
+            forces=frame.forces if forces else None,
+            virial=frame.virial if virial else None,
+            weights=(energy, forces, virial),
+        )
+
+
+def _require(is_there: object, name: str, key: str, names: Iterable[str]) -> None:
+    if not is_there:
+        raise ConfigError(
+            f"no frame is of {name!r}",
+            where=f"data.weights.{key}",
+            allowed=", ".join(sorted(filter(None, names))) or "none: frames state no config_type",
+        )
+
+
+def weighted(frames: AtomsCollection, config: PotentialConfig) -> AtomsCollection:
+    """Return frames of `data.path` with the weights of a job; labels of weight 0 are left out."""
+    data = config.data
+    source = WeightedFrames(frames, data.weights, data.path)
+    return AtomsCollection([source], _in_standard_units(data.labels))
+
+
+def _in_standard_units(labels: LabelConfig) -> LabelConfig:
+    """Return eV and Å; a unit that the user states is not compared with the distances."""
+    return LabelConfig(length_unit=None if labels.length_unit is None else "angstrom")
 
 
 def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:

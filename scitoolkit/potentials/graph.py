@@ -15,6 +15,7 @@ Keys of a batch with N atoms and E edges in B configurations, and T types of the
 | `frame_parameters`, `atom_parameters` | (B, F), (N, A) | external parameters, if any |
 | `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, if any; eV, eV/Å, eV |
 | `head` | (B,) int64 | readout of each configuration, of a model with several; 0 by default |
+| `weights` | (B, 3) float64 | of energy, forces and virial in the loss; absent if all are 1 |
 | `has_energy`, `has_forces`, `has_virial` | (B,) bool | masks, if a label is missing somewhere |
 
 Both directions of a pair are edges. Every periodic image within the cutoff is a neighbour, also
@@ -153,6 +154,8 @@ def configuration_graph(
         graph["forces"] = torch.from_numpy(frame.forces)
     if frame.virial is not None:
         graph["virial"] = torch.from_numpy(frame.virial)[None]
+    if any(weight != 1.0 for weight in frame.weights):
+        graph["weights"] = torch.tensor([frame.weights], dtype=torch.float64)
     if frame.frame_parameters is not None:
         graph["frame_parameters"] = torch.from_numpy(frame.frame_parameters)[None]
     if frame.atom_parameters is not None:
@@ -182,6 +185,9 @@ def collate(graphs: Sequence[Batch]) -> Batch:
     for name in (*LABELS, *PARAMETERS):
         if all(name in g for g in graphs):
             out[name] = torch.cat([g[name] for g in graphs])
+    if any("weights" in g for g in graphs):
+        ones = torch.ones(1, len(LABELS), dtype=torch.float64)
+        out["weights"] = torch.cat([g.get("weights", ones) for g in graphs])
     if any("head" in g for g in graphs):
         out["head"] = torch.cat([g.get("head", torch.zeros(1, dtype=torch.int64)) for g in graphs])
     for label in LABELS:

@@ -38,9 +38,9 @@ class PotentialTask:
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the weighted loss, averaged over configurations, and its unweighted parts.
 
-        A configuration without a label has weight 0 in its part.
+        A configuration without a label has weight 0 in its part, another one that of its frame.
         """
-        parts = self._parts(batch, self._loss.huber)
+        parts = self._weighted(batch, self._errors(batch, self._loss.huber))
         weights = self._loss.weights(self._rate_factor)
         total = torch.stack([weights[name] * value for name, value in parts.items()]).sum()
         return total, {f"{name}_loss": value.detach() for name, value in parts.items()}
@@ -48,20 +48,30 @@ class PotentialTask:
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
         """Return `loss` and mean squared errors: energy, virial in eV² per atom, forces in (eV/Å)².
 
-        `loss` always has the `limit` weights, so that epochs can be compared.
+        `loss` always has the `limit` weights, so that epochs can be compared, and the weights of
+        frames; the errors have none.
         """
-        parts = self._parts(batch, None)
+        errors = self._errors(batch, None)
+        parts = self._weighted(batch, errors)
         weights = self._loss.weights(0.0)
         if not any(weights.values()):
             weights = self._loss.weights(1.0)
         total = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))
-        return {"loss": total, **{f"{name}_mse": value for name, value in parts.items()}}
+        return {"loss": total, **{f"{name}_mse": value.mean() for name, value in errors.items()}}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of configurations."""
         return len(batch["num_atoms"])
 
-    def _parts(self, batch: Batch, huber: float | None) -> dict[str, Tensor]:
+    def _weighted(self, batch: Batch, errors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the means over configurations, with their weights."""
+        if "weights" not in batch:
+            return {name: error.mean() for name, error in errors.items()}
+        columns = dict(zip(LABELS, batch["weights"].unbind(1), strict=True))
+        return {name: (columns[name].to(e.dtype) * e).mean() for name, e in errors.items()}
+
+    def _errors(self, batch: Batch, huber: float | None) -> dict[str, Tensor]:
+        """Return the error of each configuration in each part, (B,); 0 without a label."""
         found = self.model(batch)
         atoms = batch["num_atoms"].to(found["energy"].dtype)
         parts = {}
@@ -69,7 +79,7 @@ class PotentialTask:
             if not self._loss.uses(name):
                 continue
             if name not in batch:
-                parts[name] = 0.0 * found[name].sum()
+                parts[name] = 0.0 * found[name].sum() + torch.zeros_like(atoms)
                 continue
             error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
             if name == "forces":
@@ -79,7 +89,7 @@ class PotentialTask:
             per_frame = per_frame / atoms
             if f"has_{name}" in batch:
                 per_frame = torch.where(batch[f"has_{name}"], per_frame, 0.0)
-            parts[name] = per_frame.mean()
+            parts[name] = per_frame
         return parts
 
 

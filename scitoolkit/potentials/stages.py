@@ -5,10 +5,11 @@ Data are `Frames`, samples are their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scitoolkit.core.contracts import Batch
 from scitoolkit.core.data_differences import Accepts, Difference, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
@@ -30,6 +31,7 @@ from scitoolkit.potentials.facts import ACCEPTS, another_unit, frames_facts, req
 from scitoolkit.potentials.forgetting import FORMER_MODEL, add_start
 from scitoolkit.potentials.former_head import TwoHeads
 from scitoolkit.potentials.frames import Frames, duplicates, frames_of_job
+from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import models
@@ -283,10 +285,15 @@ def _scored(
 ) -> Results:
     """Return the errors on labelled frames."""
     frames.check(energy=False, forces=False)
-    graphs = GraphSet(frames, range(len(frames)), model.type_map, model.cutoff, cache_bytes=0)
     title = f"{config.workflow}: {config.model.name} for {'-'.join(model.type_map)}"
-    one_by_one = (graphs[number] for number in range(len(graphs)))
-    return evaluation.results(model, one_by_one, title, note, baseline)
+    config_types: list[str] = []
+
+    def graphs() -> Iterator[Batch]:
+        for frame in frames:
+            config_types.append(frame.config_type)
+            yield configuration_graph(frame, model.type_map, model.cutoff)
+
+    return evaluation.results(model, graphs(), title, note, baseline, config_types)
 
 
 def predict_file(directory: Path, source: Path, output: Path) -> None:

@@ -79,7 +79,7 @@ class OptunaCopy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names([o.name for o in history.objectives])
-        self._study: int = study._study_id
+        self._study: int = self.storage.get_study_id_from_name(study.study_name)
         self._copied, self._finished = {}, set()
 
     def _finish(self, number: int, made: Any) -> None:

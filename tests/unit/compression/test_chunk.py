@@ -489,3 +489,18 @@ def test_four_dims_are_cut_where_neighbours_differ_most():
     five = np.broadcast_to(item, (2, *item.shape))
     assert sum(n > 1 for n in best_chunk_shape(np.ascontiguousarray(five), found)) <= 4
     assert chunk_shape((5, 400, 300, 200), (0,)) == (1, *chunk_shape((400, 300, 200)))
+
+
+@pytest.mark.parametrize("enhancer", ["linear", "network"])
+def test_enhancers_are_behind_the_filter_if_quality_and_filter_are_named(enhancer):
+    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression.files import FilePlan
+
+    bound, quality = Bound("rel", 1e-2), Options(enhancer=enhancer, objective="quality")
+    assert FilePlan(bound, {}, quality, container="filter").in_chunks("x")
+    assert not FilePlan(bound, {}, quality).in_chunks("x")
+    with pytest.raises(ConfigError, match="for size"):
+        FilePlan(bound, {}, Options(enhancer=enhancer), container="filter")
+    sz3 = quality.model_copy(update={"codec": Options(codec="sz3").codec})
+    with pytest.raises(ConfigError, match="codec=sz3"):
+        FilePlan(bound, {}, sz3, container="filter")

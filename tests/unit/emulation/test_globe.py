@@ -268,7 +268,8 @@ def stated(tmp_path, areas, *, dims=("y", "x"), measures="area: cells", encoding
 def test_areas_that_cell_measures_name_are_weights(tmp_path, dims, measures, kind):
     sizes = {"y": 7, "x": 9}
     areas = np.random.default_rng(1).uniform(1e9, 3e9, [sizes[d] for d in dims])
-    encoding = {"dtype": kind, "scale_factor": 1e5, "add_offset": 2e9} if kind == "i2" else {}
+    packed = {"dtype": "i2", "scale_factor": 1e5, "add_offset": 2e9, "_FillValue": -32768}
+    encoding = packed if kind == "i2" else {}
     path = stated(tmp_path, areas.astype("f8"), dims=dims, measures=measures, encoding=encoding)
     expected = xr.DataArray(areas, dims=dims).transpose(..., "x", missing_dims="ignore").values
     expected = np.broadcast_to(expected if "x" in dims else areas[:, None], (7, 9))

@@ -18,6 +18,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph, write_graph
 from scitoolkit.graphs.job import GraphJob
+from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.stages import GraphStages
 from scitoolkit.surrogate import load
 
@@ -308,4 +309,5 @@ def test_types_of_edges_from_a_file_of_heterogeneous_data(file, tmp_path):
     write_graph(graph, tmp_path / "more.npz")
     with pytest.raises(DataError, match="3 types of edges"):
         api.predict(run.path, tmp_path / "more.npz", tmp_path / "more.nc")
-    assert run_cli(["graphs", "partition", str(path), str(tmp_path / "p"), "--parts", "2"]) == 3
+    assert run_cli(["graphs", "partition", str(path), str(tmp_path / "p"), "--parts", "2"]) == 0
+    assert PartitionedGraph.open(tmp_path / "p").header["edge_types"] == 2

@@ -115,7 +115,8 @@ def test_a_model_without_a_saved_pair_potential_has_no_baseline(trained, tmp_pat
     (surrogate / "pair_potential.json").unlink()
     results = PotentialJob().evaluate(surrogate)
     assert results.verdict.rival is None
-    assert [t.title for t in results.tables] == ["Errors", "Forces by element"]
+    titles = [t.title for t in results.tables]
+    assert titles == ["Errors", "Forces by element", "RMSE by config_type"]
     assert not any("zero_force" in name for name in results.metrics)
 
 
