@@ -36,7 +36,7 @@ from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.random_rounding import JUMPS, share_undecided
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate, weights_file
+from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, Source, generate, weights_file
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
@@ -215,11 +215,18 @@ def _written(
 def _undecided(
     functions: Sequence[TracedFunction], source: Source, *, everything: bool
 ) -> dict[str, str]:
-    """Return what rounding decides in functions whose operators jump, or in all of them."""
+    """Return what rounding decides in functions whose operators jump, or in all of them.
+
+    A judgement computes a module more than a thousand times. Large ones are judged only where they
+    would be refused, by few samples.
+    """
     told = {}
+    large = source.work > SMALL
     for function, operators in zip(functions, source.operators, strict=True):
         jumps = sorted(operators & JUMPS)
-        share = share_undecided(function) if jumps or everything else 0.0
+        share = 0.0
+        if everything or (jumps and not large):
+            share = share_undecided(function, *((4, SAMPLES) if large else ()))
         if share > 0:
             by = f" ({', '.join(jumps)})" if jumps else ""
             told[function.name] = (

@@ -149,8 +149,8 @@ def _write_package(
 def _write_onnx(
     model: nn.Module, example: tuple[Tensor, ...], path: Path, about: dict[str, Any]
 ) -> Call:
-    names = [[entry["name"] for entry in about[kind]] for kind in ("inputs", "outputs")]
-    return write_onnx(model, example, path, *names, {"scitoolkit": about})
+    inputs, outputs = ([entry["name"] for entry in about[k]] for k in ("inputs", "outputs"))
+    return write_onnx(model, example, path, inputs, outputs, {"scitoolkit": about})
 
 
 def _compare(emulator: Emulator, call: Call, batch: int) -> float:
