@@ -329,6 +329,7 @@ def _member(stages: Stages, config: PotentialConfig, number: int, begin: int) ->
         perturb(member, committee.perturbation, seed)
         if data.e0_is_fitted(config):
             refit_energies(member, data.sample(config))
+    assert begun.task is not None  # potentials train in steps
     trainer = Trainer(begun.task, training)
     trainer.fit(begun.loaders["train"], begun.loaders["validation"])
     trainer.load_best()
