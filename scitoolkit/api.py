@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.model_index import add_model, is_reference, open_model
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
@@ -36,7 +37,7 @@ from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
 from scitoolkit.core.runs import discard_failed_start, open_run, resumed, run_of_restarted_launch
-from scitoolkit.core.traced import Traceable
+from scitoolkit.core.traced import Traceable, TracedFunction
 
 log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
@@ -348,15 +349,23 @@ def export(
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: `.c` or `.so` for C and Fortran, `.weights` for a `scitoolkit.deploy.Pool`; for an
-            emulator also `.pt2` or `.onnx`; for a potential the folder of its C library.
-        options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, or of the domain.
+        output: `.c` or `.so` for C and Fortran, `.onnx`, `.weights` for a
+            `scitoolkit.deploy.Pool`; for an emulator also `.pt2`; for a potential the folder of
+            its C library.
+        options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, of
+            `scitoolkit.deploy.onnx_file.OnnxOptions`, or of the domain.
 
     Raises:
         ConfigError: surrogates of this domain cannot be exported in this form.
     """
     job, path = _job_of(directory)
-    if Path(output).suffix in (".c", ".so", ".weights"):
+    suffix = Path(output).suffix
+    if suffix == ".onnx" and isinstance(job, Traceable) and not isinstance(job, Exporter):
+        from scitoolkit.deploy.onnx_file import OnnxOptions, export_onnx
+
+        chosen = read_document(None, options).validate(OnnxOptions)
+        return export_onnx(_functions(job, path), Path(output), chosen)
+    if suffix in (".c", ".so", ".weights"):
         if not isinstance(job, Traceable):
             raise ConfigError(
                 "surrogates of this domain cannot be written as functions of arrays",
@@ -368,19 +377,26 @@ def export(
         from scitoolkit.deploy.pareto import export_fastest
 
         config = read_document(None, options).validate(ExportConfig)
+        functions = _functions(job, path)
         if config.search is not None:
-            return _export_searched(job.traced(path), Path(output), config)
+            return _export_searched(functions, Path(output), config)
         if config.fastest:
-            return export_fastest(job.traced(path), Path(output), config)
-        return export_to_c(job.traced(path), Path(output), config)
+            return export_fastest(functions, Path(output), config)
+        return export_to_c(functions, Path(output), config)
     if not isinstance(job, Exporter):
         raise ConfigError(
             "a surrogate of this kind cannot be exported in this form",
             where=str(output),
-            allowed=".c, .so, .weights",
+            allowed=".c, .so, .weights, .onnx",
             fix="-o model.c",
         )
     return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
+
+
+def _functions(job: Traceable, path: Path) -> Sequence[TracedFunction]:
+    """Return the functions of a surrogate with the facts of its training data."""
+    facts = ModelFolder(path).facts()
+    return [f if f.facts else replace(f, facts=facts) for f in job.traced(path)]
 
 
 def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Mapping[str, Any]:

@@ -93,6 +93,8 @@ def command(
         _print_ranks(record)
     if record.get("dense"):
         print(f"unchanged layers: {', '.join(record['dense'])}")
+    for text in record.get("undecided", {}).values():
+        print(f"warning: {text}")
     print(f"checked: largest difference from the surrogate {record['largest_difference']:.1g}")
     print(record["path"])
 

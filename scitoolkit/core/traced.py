@@ -14,6 +14,8 @@ from scitoolkit.core.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
+    from scitoolkit.core.data_facts import DataFacts
+
 
 @dataclass(frozen=True, eq=False)
 class ArraySpec:
@@ -68,6 +70,8 @@ class TracedFunction:
             fitted; `examples` if empty.
         name: suffix of the C function, "" if there is only one.
         dtype: of the arrays and of the weights of the module.
+        facts: of the training data; None if unknown. For a function that advances a state, the step
+            of its time is that of the function.
     """
 
     module: nn.Module
@@ -78,6 +82,7 @@ class TracedFunction:
     held_out: Sequence[np.ndarray] = ()
     typical: Sequence[np.ndarray] = ()
     dtype: Literal["float32", "float64"] = "float32"
+    facts: DataFacts | None = None
 
 
 @runtime_checkable

@@ -7,11 +7,14 @@ and that a result which is not a number stays none. All three are computed and c
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
@@ -42,6 +45,29 @@ def evaluating(functions: Sequence[TracedFunction]) -> Iterator[None]:
         torch.set_default_dtype(before)
         for part, training in modes:
             part.training = training
+
+
+def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[TracedFunction]:
+    """Return functions with copies of their modules in a dtype; themselves if they are in it.
+
+    Raises:
+        ConfigError: functions of different dtypes.
+    """
+    dtypes = {f.dtype for f in functions}
+    if dtypes == {"float32"} and dtype == "float64":
+        return [replace(f, module=_in_double(f.module), dtype="float64") for f in functions]
+    if len(dtypes) > 1:
+        raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
+    return functions
+
+
+def _in_double(module: nn.Module) -> nn.Module:
+    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
+    double = copy.deepcopy(module).double()
+    for tensor in (*double.parameters(), *double.buffers()):
+        if tensor.is_complex():
+            tensor.data = tensor.data.to(torch.complex128)
+    return double
 
 
 def in_order(result: Any, outputs: Sequence[ArraySpec], name: str) -> list[Any]:

@@ -65,6 +65,7 @@ class Builder:
         coded: {`matrix_key`: codes} of quantised matrices.
         bit_tiles: quantised product kernels that the text calls: (bits, rows, vectors).
         used: keys of the quantised matrices in the text.
+        operators: names of the operators of the traced module.
     """
 
     target: Target
@@ -75,6 +76,7 @@ class Builder:
     coded: Mapping[bytes, Uniform] = field(default_factory=dict)
     bit_tiles: set[tuple[int, int, int]] = field(default_factory=set)
     used: set[bytes] = field(default_factory=set)
+    operators: set[str] = field(default_factory=set)
     constants: dict[bytes, Buffer] = field(default_factory=dict)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
     workspace: list[Buffer] = field(default_factory=list)

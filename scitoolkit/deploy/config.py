@@ -15,6 +15,8 @@ class ExportConfig(Config):
     Attributes:
         dtype: of arrays, weights and computation in C. With float64 the module is converted, and
             arrays of solvers in double precision are passed without a copy.
+        derivatives: `jvp` and `vjp`, C functions of the Jacobian-vector and vector-Jacobian
+            products; see `deploy.derivatives`.
         weights: of a `.c` file, `inside` it, or `beside` it in `NAME.bin`, which the assembler
             includes; unless given, beside above 8 MB, as compilers need 40 bytes of memory for a
             byte of a literal.
@@ -44,6 +46,7 @@ class ExportConfig(Config):
     """
 
     dtype: Literal["float32", "float64"] = "float32"
+    derivatives: list[Literal["jvp", "vjp"]] = Field(default_factory=list)
     weights: Literal["inside", "beside"] | None = None
     tolerance: float | None = Field(None, ge=0)
     vectors: Literal[128, 256, 512] | None = None
@@ -69,11 +72,15 @@ class ExportConfig(Config):
             n for n in ("bits", "time_share", "ranks", "search") if getattr(self, n) is not None
         ]
         small += ["fastest"] if self.fastest else []
-        if small and self.dtype == "float64":
+        if small and (self.dtype == "float64" or self.derivatives):
             raise ValueError(
-                f"dtype=float64 with {', '.join(small)}: compressed forms compute in float32; "
-                "leave one of them out"
+                f"{', '.join(small)} with dtype=float64 or derivatives: compressed forms compute "
+                "in float32 and have no derivatives; leave one of them out"
             )
+        if self.channels == "remove" and self.derivatives:
+            raise ValueError("channels=remove with derivatives: leave one of them out")
+        if len(set(self.derivatives)) < len(self.derivatives):
+            raise ValueError(f"derivatives={self.derivatives}: each of them once")
         if self.ranks is not None and self.time_share is not None:
             raise ValueError("ranks and time_share, which chooses ranks: give one of them")
         if self.fastest and self.search is not None:

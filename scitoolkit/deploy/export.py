@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_atomic
@@ -25,6 +21,7 @@ from scitoolkit.deploy.agreement import (
     difference,
     evaluating,
     examples,
+    in_dtype,
     require_separate,
 )
 from scitoolkit.deploy.bits.compress import compress
@@ -32,12 +29,14 @@ from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
+from scitoolkit.deploy.random_rounding import JUMPS, share_undecided
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate, weights_file
+from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, Source, generate, weights_file
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
@@ -65,9 +64,10 @@ def export(
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
         modules (if quantised, from modules with the same dequantised weights), `functions`,
-        `weight_bytes`; `channels` {layer: [remaining, total]} if some were removed; for quantised
-        or low-rank forms also `compressed` and `dense` layers and `differences` from the surrogate
-        on held-out inputs; for low rank also `ranks`, `microseconds` of a call (`dense`,
+        `weight_bytes`; `undecided` {function: text} where random rounding of all operators changes
+        results by order one; `channels` {layer: [remaining, total]} if some were removed; for
+        quantised or low-rank forms also `compressed` and `dense` layers and `differences` from the
+        surrogate on held-out inputs; for low rank also `ranks`, `microseconds` of a call (`dense`,
         `predicted`, `measured`), `layers_time_share` by the latency table, and `pareto`, times and
         changes for other shares.
 
@@ -91,7 +91,7 @@ def export(
         ((2, 3), [0, 0])
     """
     config, path = config or ExportConfig(), Path(path)
-    functions = in_dtype(functions, config.dtype)
+    functions = with_derivatives(in_dtype(functions, config.dtype), config.derivatives)
     if functions[0].dtype != config.dtype:  # declared so; with the tolerance and limits of it
         options = config.model_dump(exclude_unset=True)
         config = ExportConfig(**(options | {"dtype": functions[0].dtype}))
@@ -105,30 +105,8 @@ def export(
     with evaluating(functions):
         for function in functions:
             require_separate(function)
+        require_derivatives(functions)
         return _written(functions, path, config)
-
-
-def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[TracedFunction]:
-    """Return functions with copies of their modules in a dtype; themselves if they are in it.
-
-    Raises:
-        ConfigError: functions of different dtypes.
-    """
-    dtypes = {f.dtype for f in functions}
-    if dtypes == {"float32"} and dtype == "float64":
-        return [replace(f, module=_in_double(f.module), dtype="float64") for f in functions]
-    if len(dtypes) > 1:
-        raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
-    return functions
-
-
-def _in_double(module: nn.Module) -> nn.Module:
-    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
-    double = copy.deepcopy(module).double()
-    for tensor in (*double.parameters(), *double.buffers()):
-        if tensor.is_complex():
-            tensor.data = tensor.data.to(torch.complex128)
-    return double
 
 
 def _written(
@@ -177,12 +155,17 @@ def _written(
             difference(f, call, SAMPLES + (BLOCK if a["blocks"] else 0))
             for f, a in zip(compared, source.about["functions"], strict=True)
         )
+        shares = _undecided(compared, source, everything=not largest <= tolerance)
         if not largest <= tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {largest:.2g}",
                 where=str(path),
                 allowed=f"tolerance={tolerance:g}",
+                fix="; ".join(shares.values()),
             )
+        if shares:
+            header = interface.with_notes(header, list(shares.values()))
+            notes["undecided"] = shares
         if functions is not whole:
             changes = differences(dense, call, [held_out(f) for f in dense])
             _refuse(changes, config)
@@ -227,6 +210,30 @@ def _written(
         "weight_bytes": source.weight_bytes,
         **notes,
     }
+
+
+def _undecided(
+    functions: Sequence[TracedFunction], source: Source, *, everything: bool
+) -> dict[str, str]:
+    """Return what rounding decides in functions whose operators jump, or in all of them.
+
+    A judgement computes a module more than a thousand times. Large ones are judged only where they
+    would be refused, by few samples.
+    """
+    told = {}
+    large = source.work > SMALL
+    for function, operators in zip(functions, source.operators, strict=True):
+        jumps = sorted(operators & JUMPS)
+        share = 0.0
+        if everything or (jumps and not large):
+            share = share_undecided(function, *((4, SAMPLES) if large else ()))
+        if share > 0:
+            by = f" ({', '.join(jumps)})" if jumps else ""
+            told[function.name] = (
+                f"rounding decides {share:.2g} of the results of {function.name or 'the function'}"
+                f"{by}: another correct program has others"
+            )
+    return told
 
 
 def _caller(library: Path, source: Source, apart: bool) -> Call:

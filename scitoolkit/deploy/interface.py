@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.deploy import facts_in_c
 from scitoolkit.deploy.values import C_TYPES
 
 ABI = 1
@@ -22,6 +24,8 @@ STATUSES = {
     "CORRUPT": 5,
     "PROCESSOR": 6,
     "SHAPE": 7,
+    "FACTS": 8,
+    "UNSTATED": 9,
 }
 """Return values of a call; a call of many samples returns the largest of 0, 1, 2."""
 _MEANINGS = {
@@ -33,12 +37,33 @@ _MEANINGS = {
     "CORRUPT": "the weights in the library are damaged",
     "PROCESSOR": "the library was compiled for another processor",
     "SHAPE": "an array of another shape (Fortran only): nothing was computed",
+    "FACTS": "the training data had other dims, another unit or step",
+    "UNSTATED": "the training data state nothing of this name",
 }
 
 
 def symbol(name: str, function: TracedFunction) -> str:
     """Return the name of the C function of a traced function."""
     return f"{name}_{function.name}" if function.name else name
+
+
+def described(spec: ArraySpec, samples: int = -1) -> dict[str, Any]:
+    """Return an array as JSON types: name, dims, shape, units, limits of the box.
+
+    Args:
+        spec: the array.
+        samples: number of samples of a call, -1 for any.
+    """
+    return {
+        "name": spec.name,
+        "dims": [*([] if spec.shared else ["sample"]), *spec.dims],
+        "shape": [*([] if spec.shared else [samples]), *spec.shape],
+        "units": spec.units,
+        "box": [
+            None if b is None else [float(np.min(b)), float(np.max(b))]
+            for b in (spec.low, spec.high)
+        ],
+    }
 
 
 def header(
@@ -62,6 +87,7 @@ def header(
         f"int {name}_check(int abi, int64_t checksum);",
         "/* Description of all functions, JSON. */",
         f"const char *{name}_about(void);",
+        *facts_in_c.declarations(name, functions),
     ]
     for function, size in zip(functions, scratch, strict=True):
         call = symbol(name, function)
@@ -157,6 +183,7 @@ def module(
         "      integer(c_int), value :: abi",
         "      integer(c_int64_t), value :: checksum",
         "    end function",
+        *facts_in_c.bindings(name),
     ]
     for f in functions:
         lines += _binding(name, f)

@@ -13,7 +13,7 @@ import torch
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.deploy import interface, memory, tiles, trace
+from scitoolkit.deploy import facts_in_c, interface, memory, tiles, trace
 from scitoolkit.deploy.agreement import in_order
 from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
@@ -78,6 +78,7 @@ class Source:
         weights: the constants, if they are passed with each call or a file beside the code.
         weight_bytes: size of all constants.
         used: keys of the quantised matrices in use.
+        operators: names of the operators of each function.
     """
 
     code: str
@@ -89,6 +90,7 @@ class Source:
     weights: bytes
     weight_bytes: int
     used: frozenset[bytes]
+    operators: Sequence[frozenset[str]]
 
 
 def generate(
@@ -181,6 +183,7 @@ def generate(
             tables,
             body,
             _checks(name, checksum, None if apart else blob, common(about) if apart else about),
+            *([] if apart else [facts_in_c.definitions(name, functions, interface.STATUSES)]),
             "",
         ]
     )
@@ -195,6 +198,7 @@ def generate(
         blob if apart or beside else b"",
         len(blob),
         frozenset(key for part in parts for b in part.builders for key in b.used),
+        [frozenset(part.builders[0].operators) for part in parts],
     )
 
 
@@ -539,24 +543,12 @@ def _adler(blob: bytes) -> list[str]:
 
 
 def _about(name: str, function: TracedFunction, part: _Part) -> dict[str, Any]:
-    def entry(spec: ArraySpec) -> dict[str, Any]:
-        return {
-            "name": spec.name,
-            "dims": [*([] if spec.shared else ["sample"]), *spec.dims],
-            "shape": [*([] if spec.shared else [-1]), *spec.shape],
-            "units": spec.units,
-            "box": [
-                None if b is None else [float(np.min(b)), float(np.max(b))]
-                for b in (spec.low, spec.high)
-            ],
-        }
-
     return {
         "name": function.name,
         "symbol": interface.symbol(name, function),
         "dtype": function.dtype,
-        "inputs": [entry(s) for s in function.inputs],
-        "outputs": [entry(s) for s in function.outputs],
+        "inputs": [interface.described(s) for s in function.inputs],
+        "outputs": [interface.described(s) for s in function.outputs],
         "workspace_bytes": part.scratch,
         "multiply_adds": part.builders[0].work,
         "blocks": part.blocks,

@@ -21,6 +21,8 @@ FROM_TORCH = (
     "hardswish",
     "hardsigmoid",
     "upsample_bicubic2d",
+    *(f"{name}_backward" for name in ("elu", "hardtanh", "leaky_relu", "softplus", "mish")),
+    *(f"{name}_backward" for name in ("hardswish", "hardsigmoid", "gelu", "threshold")),
 )
 """Operators that are written with others by torch."""
 
@@ -193,6 +195,50 @@ def bucketize(x: Tensor, limits: Tensor, *, out_int32: bool = False, right: bool
     )
 
 
+def convolution_backward(
+    change: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the change of the input of a convolution: a convolution transposed the other way."""
+    if wanted[1] or wanted[2] or not wanted[0]:
+        raise NotImplementedError("derivatives by weights")
+    more = [0] * len(stride)
+    if not transposed:  # cells at the end that no window reached
+        sizes = zip(x.shape[2:], change.shape[2:], weight.shape[2:], strict=True)
+        options = zip(stride, padding, dilation, strict=True)
+        more = [
+            n - ((count - 1) * step - 2 * pad + gap * (width - 1) + 1)
+            for (n, count, width), (step, pad, gap) in zip(sizes, options, strict=True)
+        ]
+    own = (change, weight, None, stride, padding, dilation, not transposed, more, groups)
+    return aten.convolution.default(*own), None, None
+
+
+def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Tensor:
+    """Return x in another shape, where these strides are those of its memory in order."""
+    in_order = [math.prod(size[k + 1 :]) for k in range(len(size))]
+    steps = zip(size, stride, in_order, strict=True)
+    if not x.is_contiguous() or offset or math.prod(size) != x.numel():
+        raise NotImplementedError("as_strided of other memory")
+    if any(n > 1 and own != wanted for n, own, wanted in steps):
+        raise NotImplementedError(f"as_strided with strides {tuple(stride)}")
+    return x.reshape(size)
+
+
+def zeros_as(like: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
+    """Return the zeros that a tangent of a changed tensor starts from."""
+    return like.new_zeros(other.shape)
+
+
 TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten._native_batch_norm_legit.no_stats: own_statistics,
@@ -210,6 +256,9 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.kthvalue.default: kth_value,
     aten.median.dim: median,
     aten.bucketize.Tensor: bucketize,
+    aten.convolution_backward.default: convolution_backward,
+    aten.as_strided.default: strided,
+    aten._new_zeros_with_same_feature_meta.default: zeros_as,
 }
 """Operators that are written with others here."""
 
@@ -224,7 +273,8 @@ def _table(left: tuple[str, ...]) -> dict[Any, Any]:
     # Collecting torch's operators takes longer than the trace of a small module.
     table = dict(torch.export.default_decompositions())
     for op in list(table):
-        if op.name().removeprefix("aten::").startswith(left):
+        name = op.name().removeprefix("aten::").partition(".")[0]
+        if name.startswith(left) and not name.endswith("_backward"):
             table.pop(op)
     packets = [getattr(aten, name) for name in FROM_TORCH if hasattr(aten, name)]
     table.update(torch._decomp.get_decompositions(packets))

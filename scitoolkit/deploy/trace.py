@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_unflatten
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.derivatives import DIFFERENTIABLE, Derivative
 from scitoolkit.deploy.kinds import Lowering, lowerings
 from scitoolkit.deploy.lowering.complex_numbers import Complex, is_complex, lower_complex
 from scitoolkit.deploy.taken_apart import decompositions
@@ -41,8 +43,17 @@ _IGNORED = (
 )
 
 
-def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.ExportedProgram:
+def program(
+    module: nn.Module,
+    examples: Sequence[Tensor],
+    others: Mapping[Any, Callable[..., Any]] = MappingProxyType({}),
+) -> torch.export.ExportedProgram:
     """Trace a module in its present mode for inputs of the shapes of examples.
+
+    Args:
+        module: the module.
+        examples: tensors.
+        others: further operators to take apart.
 
     Raises:
         ConfigError: torch cannot trace the module, for example because it branches on values.
@@ -50,8 +61,12 @@ def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.Expor
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if isinstance(module, Derivative):
+                # Changes in place have derivatives by strides, the graph without them has others.
+                own = program(module.module, examples[: module.arrays], DIFFERENTIABLE)
+                module = module.graph(own.module(check_guards=False), examples)
             exported = torch.export.export(module, tuple(examples), strict=False)
-            return exported.run_decompositions(decompositions(_KEPT))
+            return exported.run_decompositions(decompositions(_KEPT) | dict(others))
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
@@ -87,7 +102,7 @@ def lower(
             where="export to C",
             fix="pass the state as an input and return it as an output",
         )
-    constants = _constants(found)
+    constants = constants_of(found)
     known: dict[Any, Any] = {}
     given = iter(inputs)
     for node in found.graph.nodes:
@@ -137,6 +152,7 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             where="export to C",
             fix="pass them as an input",
         )
+    builder.operators.add(target.removeprefix("aten.").partition(".")[0])
     like = node.meta.get("val")
     args = [_argument(a, known) for a in node.args]
     if target.split(".")[1] in _EMPTY or not _mentions_values(args):
@@ -270,7 +286,8 @@ def _lowerings() -> dict[str, type[Lowering]]:
     return by_target
 
 
-def _constants(found: torch.export.ExportedProgram) -> dict[str, Tensor]:
+def constants_of(found: torch.export.ExportedProgram) -> dict[str, Tensor]:
+    """Return the parameters, buffers and constants of a traced program by placeholder."""
     signature = found.graph_signature
     out: dict[str, Tensor] = {}
     stored = {**found.state_dict, **found.constants}

@@ -9,7 +9,6 @@ which is stored in the metadata of the file.
 from __future__ import annotations
 
 import json
-import logging
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.errors import BackendError, ConfigError, NumericalError, missing_extra
+from scitoolkit.core.errors import BackendError, ConfigError, NumericalError
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.variables import Variable
+from scitoolkit.surrogate.onnx_file import write_onnx
 
 SUFFIXES = (".pt2", ".onnx")
 TOLERANCE = 1e-4
@@ -149,38 +149,8 @@ def _write_package(
 def _write_onnx(
     model: nn.Module, example: tuple[Tensor, ...], path: Path, about: dict[str, Any]
 ) -> Call:
-    try:
-        import onnx
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise missing_extra("onnx, onnxscript, onnxruntime", "emulation", "ONNX") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    torch.onnx.export(
-        model,
-        example,
-        str(path),
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=[v["name"] for v in about["inputs"]],
-        output_names=[
-            f"{v['name']}_next" if v["name"] in _names(about["inputs"]) else v["name"]
-            for v in about["outputs"]
-        ],
-    )
-    stored = onnx.load(str(path))
-    onnx.helper.set_model_props(stored, {"scitoolkit": json.dumps(about)})
-    onnx.save(stored, str(path))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [i.name for i in session.get_inputs()]
-    return lambda inputs: session.run(
-        None, {n: t.numpy() for n, t in zip(names, inputs, strict=True)}
-    )
-
-
-def _names(entries: list[dict[str, Any]]) -> set[str]:
-    return {entry["name"] for entry in entries}
+    inputs, outputs = ([entry["name"] for entry in about[k]] for k in ("inputs", "outputs"))
+    return write_onnx(model, example, path, inputs, outputs, {"scitoolkit": about})
 
 
 def _compare(emulator: Emulator, call: Call, batch: int) -> float:

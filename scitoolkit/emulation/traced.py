@@ -9,6 +9,7 @@ from logging import Logger
 
 import numpy as np
 
+from scitoolkit.core.data_facts import DataFacts, Dim, Step
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -75,9 +76,28 @@ def traced(trained: Trained) -> Sequence[TracedFunction]:
     outputs = [_spec(v) for v in emulator.layout.outputs]
     return [
         TracedFunction(
-            PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out, typical=typical
+            PlainEmulator(emulator),
+            inputs,
+            outputs,
+            examples,
+            held_out=held_out,
+            typical=typical,
+            facts=_of_a_step(trained.facts, config.data.lead, emulator.layout),
         )
     ]
+
+
+def _of_a_step(facts: DataFacts | None, lead: int, layout: Layout) -> DataFacts | None:
+    """Return facts in which the step of the time is that of the emulator, none if it varies."""
+
+    def of_the_emulator(dim: Dim) -> Dim:
+        if dim.role != "time" or dim.step is None:
+            return dim
+        own = dim.step
+        step = Step(lead * own.number, own.unit, lead * own.low, lead * own.high)
+        return replace(dim, step=None if layout.leads else step)
+
+    return facts and replace(facts, dims=tuple(map(of_the_emulator, facts.dims)))
 
 
 def _spec(variable: Variable) -> ArraySpec:

@@ -49,7 +49,7 @@ def test_one_refused_module_does_not_hide_the_others(tmp_path):
     told = outcomes(
         [linear(0, "first"), strange, linear(2, "last")], tmp_path, lambda _: ExportConfig()
     )
-    assert counts(told) == {"equal": 2, "refused": 1, "wrong": 0, "raw": 0}
+    assert counts(told) == {"equal": 2, "refused": 1, "undecided": 0, "wrong": 0, "raw": 0}
     assert told["strange"].startswith("refused")
 
 

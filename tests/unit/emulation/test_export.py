@@ -31,7 +31,7 @@ def test_unknown_kinds_are_refused(trained, tmp_path):
     with pytest.raises(ConfigError, match=r"\.pt2, \.onnx"):
         api.export(trained, tmp_path / "model.h5")
     with pytest.raises(ConfigError, match=r"\.c, \.so"):
-        api.export("sst_forecast", tmp_path / "model.onnx")
+        api.export("sst_forecast", tmp_path / "model.pt2")
 
 
 @pytest.mark.slow

@@ -1,0 +1,69 @@
+"""ONNX files of modules of plain arrays."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import missing_extra
+
+
+def write_onnx(
+    model: nn.Module,
+    example: Sequence[Tensor],
+    path: Path,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    about: Mapping[str, Any],
+    free: Any = None,
+) -> Callable[[Sequence[Tensor]], Sequence[np.ndarray]]:
+    """Write a module as ONNX and return a call of the file by onnxruntime.
+
+    Args:
+        model: takes one tensor per input and returns one per output.
+        example: tensors of the shapes of a call.
+        path: the file.
+        inputs, outputs: names of the arrays; an output of an input's name ends in `_next`.
+        about: metadata, written as JSON.
+        free: `dynamic_shapes` of `torch.onnx.export`: sizes that a call may choose.
+
+    Raises:
+        BackendError: onnx, onnxscript or onnxruntime is not installed.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise missing_extra("onnx, onnxscript, onnxruntime", "emulation", "ONNX") from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    torch.onnx.export(
+        model,
+        tuple(example),
+        str(path),
+        dynamo=True,
+        verbose=False,
+        external_data=False,
+        input_names=list(inputs),
+        output_names=[f"{name}_next" if name in inputs else name for name in outputs],
+        dynamic_shapes=free,
+    )
+    stored = onnx.load(str(path))
+    onnx.helper.set_model_props(stored, {key: json.dumps(value) for key, value in about.items()})
+    onnx.save(stored, str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+
+    def call(arrays: Sequence[Tensor]) -> Sequence[np.ndarray]:
+        pairs = zip(names, arrays, strict=True)
+        results: Sequence[np.ndarray] = session.run(None, {n: a.numpy() for n, a in pairs})
+        return results
+
+    return call
