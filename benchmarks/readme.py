@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _baselines_table
 import _batch_table
+import _calendars_table
 import _containers_table
 import _exchange_table
 import _field_models_table
@@ -56,6 +57,7 @@ TABLES = (
     _mesh_table,
     _wire_table,
     _batch_table,
+    _calendars_table,
     _quantities_table,
     _containers_table,
     _scaling_table,
