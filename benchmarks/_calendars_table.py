@@ -19,7 +19,7 @@ def table() -> str:
     lost = sum(ratio > 1 for ratio in ratios.values())
     return "\n".join(
         [
-            "Root mean square error of `forecaster: auto` over that of the best of the eight on the "
+            "The error (RMSE) of `forecaster: auto` over that of the best of the eight on the "
             f"test part itself, which nobody knows before: {min(ratios.values()):.2f} to "
             f"{figures['over_best_statsforecast_max']:.2f}, median "
             f"{figures['over_best_statsforecast_median']:.2f}; it is above 1 for {lost} of "
