@@ -105,6 +105,8 @@ def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
         return local_path(url)
     path = Path(path)
     here = base / path
+    if here.is_relative_to(_CARDS):  # stated beside a workflow of the wheel
+        path = here.relative_to(_CARDS)
     if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(here):
         return here
     root = content_root(path.parts[0]).parent

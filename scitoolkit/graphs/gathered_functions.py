@@ -21,7 +21,7 @@ from scitoolkit.graphs.tags import DistributedCount, Tag, flat, put_tag, tag_of
 # --- what acts on each row alone ------------------------------------------------------------------
 
 _SAME_ELEMENTS = """
-    T H mT mH adjoint alias_copy as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors
+    T H mT mH adjoint alias_copy atleast_1d atleast_2d atleast_3d broadcast_tensors
     broadcast_to clone conj contiguous detach detach_ expand expand_as flatten moveaxis movedim
     permute ravel repeat_interleave requires_grad_ reshape reshape_as resolve_conj resolve_neg
     squeeze squeeze_ swapaxes swapdims t transpose unflatten unsqueeze unsqueeze_ view view_as
@@ -76,7 +76,6 @@ _ALONG: dict[str, tuple[int | None, int]] = {
     **dict.fromkeys("narrow select unfold".split(), (1, 0)),
     "take_along_dim": (2, 0),
     "msort": (None, 0),
-    "renorm": (2, 0),
 }
 
 # Number of last dimensions that a function works on; those before are rows.

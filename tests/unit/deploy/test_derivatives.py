@@ -113,12 +113,15 @@ def test_several_arrays_shared_ones_and_boxes(tmp_path):
 def test_functions_without_a_derivative_are_refused_by_name(tmp_path):
     specs = [ArraySpec("x", ("a",), (4,))], [ArraySpec("y", ("a",), (4,))]
     detached = Call(lambda x: x.detach().exp() + x)
-    for module, told in (
-        (Call(lambda x: x.argsort(1)), "no derivative"),
-        (detached, "differences"),
+    ways = ("jvp", "vjp")
+    for module, told, refused in (
+        (Call(lambda x: x.argsort(1)), "no derivative", ways),
+        (detached, "differences", ways),
+        # Backwards the branch that is not taken gives 0 times infinity.
+        (Call(lambda x: torch.where(x > 0, x.sqrt(), 0)), "differences", ("vjp",)),
     ):
         function = TracedFunction(module, *specs)
-        for way in ("jvp", "vjp"):
+        for way in refused:
             with pytest.raises(ConfigError, match=told):
                 export([function], tmp_path / "m.so", ExportConfig(derivatives=[way]))
         assert list(tmp_path.iterdir()) == []

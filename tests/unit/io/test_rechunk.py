@@ -26,6 +26,8 @@ def stored(folder, kind, rows=30):
     u = np.random.default_rng(0).normal(280, 5, (rows, 8, 9))
     if kind in ("packed", "filled"):
         u[:, 2, 3] = np.nan
+    if kind == "whole":
+        u = np.rint(u).astype("i4")
     days = {"units": "days since 2000-01-01", "calendar": "noleap"}
     data = xr.Dataset(
         {"u": (("time", "y", "x"), u, {"units": "K"}), "h": (("y", "x"), u[0]), "n": ((), 3)},
