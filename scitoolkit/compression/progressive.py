@@ -7,7 +7,6 @@ far the picture is from the original.
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ class Preview:
         num_bytes: bytes of the stream that were decoded.
         max_error: largest |x - x'| of the points that are not missing, in the array's unit.
         rmse: square root of their mean square error, in the array's unit; for a whole stream the
-            largest error, which bounds it.
+            largest error, and for slabs the largest of a slab, which bound it.
     """
 
     values: np.ndarray
@@ -114,10 +113,10 @@ def _joined(header: dict[str, Any], parts: list[Preview]) -> Preview:
     values = join([part.values for part in parts])
     if list(values.shape) != header["shape"]:
         raise DataError("damaged stream: slabs are missing")
-    squares = sum(part.values.size * part.rmse**2 for part in parts)
     return Preview(
         values,
         sum(part.num_bytes for part in parts),
         max(part.max_error for part in parts),
-        math.sqrt(squares / values.size),
+        # How many points of a slab are missing is not stated: no mean is taken over slabs.
+        max(part.rmse for part in parts),
     )

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "ftp", "sftp", "memory")
 _URL = re.compile(rf"^({'|'.join(PROTOCOLS)}):/{{1,2}}(?=[^/])")
 _METADATA = (*STORE_FILES, ".zattrs")
+# What the file systems of fsspec tell of a file that was written again.
+_CHANGES = (
+    *("ETag", "etag", "Content-MD5", "LastModified", "Last-Modified", "last_modified"),
+    *("mtime", "modify", "updated"),
+)
 
 
 def url_of(path: os.PathLike[str] | str) -> str:
@@ -54,10 +60,12 @@ def local_path(url: str) -> Path:
     with _reaching(url):
         files, place = _file_system(url)
         folder = _cache() / hashlib.sha256(url.encode()).hexdigest()[:16]
-        if not set(place).isdisjoint("*?["):
+        # In an address of the web a question mark begins the query.
+        web = url.startswith(("http://", "https://"))
+        if not set(place.partition("?")[0] if web else place).isdisjoint("*?["):
             return _several(files, sorted(files.glob(place)), folder, url)
         # A server answers for a folder with a page, as for a file.
-        if not url.endswith("/") and (one := _one(files, place, folder)):
+        if not url.endswith("/") and (one := _one(files, place, folder, _name(place))):
             return one
         listed = files.ls(place.rstrip("/") + "/", detail=False)
         inside = sorted(p for p in listed if p.strip("/") != place.strip("/"))
@@ -101,14 +109,16 @@ def _cache() -> Path:
 
 
 def _is_store(files: Any, place: str) -> bool:
+    if "?" in place:  # an address with a query names one object; nothing can be added to it
+        return False
     return any(files.isfile(f"{place.rstrip('/')}/{name}") for name in STORE_FILES)
 
 
-def _one(files: Any, place: str, folder: Path) -> Path | None:
-    """Return what is local of a store or a file; None for a folder."""
+def _one(files: Any, place: str, folder: Path, name: str) -> Path | None:
+    """Return what is local, by this name, of a store or a file; None for a folder."""
     if _is_store(files, place):
-        return _references(files, place, folder)
-    return _copied(files, place, folder) if files.isfile(place) else None
+        return _references(files, place, folder / f"{name}.json")
+    return _copied(files, place, folder / name) if files.isfile(place) else None
 
 
 def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
@@ -117,19 +127,36 @@ def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
     Raises:
         DataError: there are none.
     """
-    # The page of a server's folder also names the folder above and others.
-    made = [one for p in places if not p.endswith("/") and (one := _one(files, p, folder))]
-    stores = [p for p in places if p.endswith("/") and _is_store(files, p)]
-    made += [_references(files, p, folder) for p in stores]
+    places = [*{p.rstrip("/"): p for p in sorted(places)}.values()]  # some listings name both forms
+    plain = Counter(_name(p).removesuffix(".json") for p in places)
+    made: list[Path] = []
+    for p in places:
+        name, above = _name(p), p.rstrip("/").rpartition("/")[0]
+        if plain[name.removesuffix(".json")] > 1:  # in several folders, or a store beside a file
+            kind = "" if not p.endswith("/") else "-store"
+            name = f"{_name(above)}-{hashlib.sha256(above.encode()).hexdigest()[:8]}{kind}-{name}"
+        # The page of a server's folder also names the folder above and others.
+        if not p.endswith("/"):
+            one = _one(files, p, folder, name)
+        else:
+            one = _references(files, p, folder / f"{name}.json") if _is_store(files, p) else None
+        made += [] if one is None else [one]
+    if len({*made}) != len(made):
+        raise DataError("several files have one name", where=url, fix="name one folder")
     if not made:
         raise DataError("no file here", where=url)
     for other in {*folder.iterdir()} - {*made, *map(_tag_of, made)}:
-        other.unlink()
+        if not other.name.startswith("."):  # tags, and files that another process is copying
+            other.unlink(missing_ok=True)
     return folder / "*"
 
 
-def _references(files: Any, place: str, folder: Path) -> Path:
-    """Write the references of a store, unless they are those that exist.
+def _name(place: str) -> str:
+    return place.partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
+def _references(files: Any, place: str, target: Path) -> Path:
+    """Write the references of a store to a file, unless they are those that exist.
 
     Raises:
         DataError: a server that lists no files, so that a missing chunk cannot be told.
@@ -152,7 +179,6 @@ def _references(files: Any, place: str, folder: Path) -> Path:
             size = listed[path].get("size")
             url = files.unstrip_protocol(path)
             references[name] = [url] if size is None else [url, 0, int(size)]
-    target = folder / f"{place.rpartition('/')[2]}.json"
     text = json.dumps({"version": 1, "refs": references})
     if not target.is_file() or target.read_text(encoding="utf-8") != text:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -160,20 +186,21 @@ def _references(files: Any, place: str, folder: Path) -> Path:
     return target
 
 
-def _copied(files: Any, place: str, folder: Path) -> Path:
+def _copied(files: Any, place: str, target: Path) -> Path:
     """Copy a file, unless the same is there.
 
     Raises:
         DataError: the copy has another size than the file.
     """
     info = files.info(place)
-    stated = {k: str(info[k]) for k in ("size", "ETag", "LastModified", "mtime") if k in info}
-    target = folder / place.rstrip("/").rpartition("/")[2]
+    stated = {k: str(info[k]) for k in ("size", *_CHANGES) if info.get(k) is not None}
     tag = _tag_of(target)
     text = json.dumps(stated, sort_keys=True)
-    if target.is_file() and tag.is_file() and tag.read_text(encoding="utf-8") == text:
+    # A size alone does not tell a file from the one that took its place.
+    told = not stated.keys().isdisjoint(_CHANGES)
+    if told and target.is_file() and tag.is_file() and tag.read_text(encoding="utf-8") == text:
         return target
-    folder.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary_name(target)
     try:
         files.get_file(place, str(partial))

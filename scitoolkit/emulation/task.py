@@ -196,7 +196,9 @@ class EmulationTask:
             return self.weights
         valid = batch[self.layout.mask_of_step][:, step] > 0.5
         left = self.weights.to(valid.device) * valid
-        return left / left.mean().clamp_min(torch.finfo(left.dtype).tiny)
+        # Of each sample, not of the batch: its loss must not depend on the samples beside it.
+        mean = left.mean(dim=tuple(range(1, left.ndim)), keepdim=True)
+        return left / mean.clamp_min(torch.finfo(left.dtype).tiny)
 
     def _mean(self, errors: Tensor) -> Tensor:
         """Return the weighted mean of the errors of outputs, (outputs,)."""

@@ -90,10 +90,16 @@ def test_statistics_and_the_loss_are_those_of_the_cells_of_the_mask(plan):
     with torch.no_grad():
         loss = float(begun.task.metrics(batch)["loss"])
         (answer,) = model(*(batch[n][:, 0].clone() for n in ("h", "ice", "w")))
+        alone = [
+            float(begun.task.metrics({n: v[k : k + 1] for n, v in batch.items()})["loss"])
+            for k in range(len(answer))
+        ]
     begun.close()
     valid = batch["ice"][:, 1] > 0
-    error = (((answer - batch["h"][:, 1]) / change) ** 2)[valid].mean()
-    assert loss == pytest.approx(float(error), rel=1e-4)
+    squares = ((answer - batch["h"][:, 1]) / change) ** 2
+    error = [float(sample[mask].mean()) for sample, mask in zip(squares, valid, strict=True)]
+    assert alone == pytest.approx(error, rel=1e-4)
+    assert loss == pytest.approx(np.mean(error), rel=1e-4)  # whatever mask the others have
 
 
 def test_a_rollout_reads_the_mask_of_each_step(tmp_path, plan):

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
@@ -297,3 +298,27 @@ def test_a_store_in_s3(tmp_path, monkeypatch):
             values("s3://bucket/a.zarr")
     finally:
         server.stop()
+
+
+def test_files_of_one_name_in_two_folders_are_two_files():
+    memory = fsspec.filesystem("memory")
+    for run, text in (("r1", b"one"), ("r2", b"two"), ("r10", b"ten")):
+        memory.pipe(f"/runs/{run}/data.nc", text)
+    pattern = local_path("memory://runs/*/data.nc")
+    assert sorted(p.read_bytes() for p in pattern.parent.glob("[!.]*")) == [b"one", b"ten", b"two"]
+
+
+def test_a_file_that_was_written_again_with_its_size_is_copied_again(served):
+    folder, url = served
+    for text in (b"first", b"other"):
+        (folder / "a.nc").write_bytes(text)
+        os.utime(folder / "a.nc", (0, 10**9 if text == b"first" else 10**9 + 60))
+        assert local_path(f"{url}/a.nc").read_bytes() == text
+
+
+def test_the_query_of_an_address_is_no_pattern(served):
+    folder, url = served
+    (folder / "a.nc").write_bytes(b"text")
+    path = local_path(f"{url}/a.nc?X-Amz-Signature=abc")
+    assert path.read_bytes() == b"text"
+    assert path.name == "a.nc"
