@@ -92,6 +92,11 @@ def _entered(entered: list, files: LayoutFiles) -> list[str]:
     return [] if entered else ["nothing entered a network"]
 
 
+def _reason(error: ScitoolkitError, folder: Path) -> str:
+    """Return a message without the temporary folder, which is another in each run."""
+    return str(error).replace(f"{folder.parent}/", "")
+
+
 def outcome(name: str, folder: Path, seed: int = 0, train: bool = True) -> dict:
     """Return what happens to a layout.
 
@@ -105,7 +110,7 @@ def outcome(name: str, folder: Path, seed: int = 0, train: bool = True) -> dict:
             text = _job(files, ())
         except ScitoolkitError as error:
             if files.refused and files.refused in str(error):
-                return {"result": "refused by name", "why": str(error)}
+                return {"result": "refused by name", "why": _reason(error, folder)}
             if not files.options or files.options[0] not in str(error):
                 raise
             options = files.options
@@ -122,7 +127,7 @@ def outcome(name: str, folder: Path, seed: int = 0, train: bool = True) -> dict:
                 scitoolkit.train(job, once)
             wrong = _entered(entered, files)
     except ScitoolkitError as error:
-        return {"result": "refused", "why": str(error)}
+        return {"result": "refused", "why": _reason(error, folder)}
     if wrong:
         return {"result": "silent", "why": "; ".join(wrong)}
     return {"result": f"trained with {options[0]}" if options else "trained", "why": ""}
