@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,9 @@ STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "ftp", "sftp", "memory")
 _URL = re.compile(rf"^({'|'.join(PROTOCOLS)}):/{{1,2}}(?=[^/])")
 _METADATA = (*STORE_FILES, ".zattrs")
-# What the file systems of fsspec tell of a file that was written again.
-_CHANGES = (
-    *("ETag", "etag", "Content-MD5", "LastModified", "Last-Modified", "last_modified"),
-    *("mtime", "modify", "updated"),
+# What file systems of fsspec state of the version of a file.
+_VERSIONS = frozenset(
+    "ETag etag LastModified Last-Modified last_modified mtime modify updated Content-MD5".split()
 )
 
 
@@ -60,15 +58,18 @@ def local_path(url: str) -> Path:
     with _reaching(url):
         files, place = _file_system(url)
         folder = _cache() / hashlib.sha256(url.encode()).hexdigest()[:16]
-        # In an address of the web a question mark begins the query.
-        web = url.startswith(("http://", "https://"))
-        if not set(place.partition("?")[0] if web else place).isdisjoint("*?["):
+        path, query = _split(place)
+        if query and set(path).isdisjoint("*["):
+            return _copied(files, place, folder / _name(place))
+        # In the address of a server, `?` starts the query, such as a signature.
+        if not set(path).isdisjoint("*[" if _is_web(place) else "*?["):
             return _several(files, sorted(files.glob(place)), folder, url)
         # A server answers for a folder with a page, as for a file.
-        if not url.endswith("/") and (one := _one(files, place, folder, _name(place))):
+        if not url.endswith("/") and (one := _one(files, place, folder)):
             return one
         listed = files.ls(place.rstrip("/") + "/", detail=False)
-        inside = sorted(p for p in listed if p.strip("/") != place.strip("/"))
+        # A page of a folder links to itself, also in other orders (`?C=N;O=D`).
+        inside = sorted(p for p in listed if _split(p)[0].strip("/") != place.strip("/"))
         return _several(files, inside, folder, url)
 
 
@@ -109,16 +110,30 @@ def _cache() -> Path:
 
 
 def _is_store(files: Any, place: str) -> bool:
-    if "?" in place:  # an address with a query names one object; nothing can be added to it
-        return False
-    return any(files.isfile(f"{place.rstrip('/')}/{name}") for name in STORE_FILES)
+    # What is joined to an address with a query would belong to the query.
+    names = () if _split(place)[1] else STORE_FILES
+    return any(files.isfile(f"{place.rstrip('/')}/{name}") for name in names)
 
 
-def _one(files: Any, place: str, folder: Path, name: str) -> Path | None:
-    """Return what is local, by this name, of a store or a file; None for a folder."""
+def _is_web(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Return an address without its query, and the query; only those of servers have one."""
+    path, _, query = place.partition("?") if _is_web(place) else (place, "", "")
+    return path, query
+
+
+def _name(place: str) -> str:
+    return _split(place)[0].rstrip("/").rpartition("/")[2]
+
+
+def _one(files: Any, place: str, folder: Path) -> Path | None:
+    """Return what is local of a store or a file; None for a folder."""
     if _is_store(files, place):
-        return _references(files, place, folder / f"{name}.json")
-    return _copied(files, place, folder / name) if files.isfile(place) else None
+        return _references(files, place, folder / f"{_name(place)}.json")
+    return _copied(files, place, folder / _name(place)) if files.isfile(place) else None
 
 
 def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
@@ -127,36 +142,33 @@ def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
     Raises:
         DataError: there are none.
     """
-    places = [*{p.rstrip("/"): p for p in sorted(places)}.values()]  # some listings name both forms
-    plain = Counter(_name(p).removesuffix(".json") for p in places)
-    made: list[Path] = []
-    for p in places:
-        name, above = _name(p), p.rstrip("/").rpartition("/")[0]
-        if plain[name.removesuffix(".json")] > 1:  # in several folders, or a store beside a file
-            kind = "" if not p.endswith("/") else "-store"
-            name = f"{_name(above)}-{hashlib.sha256(above.encode()).hexdigest()[:8]}{kind}-{name}"
+    targets: dict[str, str] = {}
+    stores = {place for place in places if _is_store(files, place)}
+    for place in places:
         # The page of a server's folder also names the folder above and others.
-        if not p.endswith("/"):
-            one = _one(files, p, folder, name)
-        else:
-            one = _references(files, p, folder / f"{name}.json") if _is_store(files, p) else None
-        made += [] if one is None else [one]
-    if len({*made}) != len(made):
-        raise DataError("several files have one name", where=url, fix="name one folder")
+        if place in stores or (not place.endswith("/") and files.isfile(place)):
+            targets[place] = f"{_name(place)}.json" if place in stores else _name(place)
+    # Some disks do not tell upper from lower case.
+    if len({name.casefold() for name in targets.values()}) < len(targets):
+        # The number sorts as the places do; the hash tells places apart after others are added.
+        for number, (place, name) in enumerate(targets.items()):
+            digest = hashlib.sha256(place.encode()).hexdigest()[:8]
+            targets[place] = f"{number:06d}-{digest}-{name}"
+    made = [
+        (_references if place in stores else _copied)(files, place, folder / name)
+        for place, name in targets.items()
+    ]
     if not made:
         raise DataError("no file here", where=url)
-    for other in {*folder.iterdir()} - {*made, *map(_tag_of, made)}:
-        if not other.name.startswith("."):  # tags, and files that another process is copying
+    for other in {*folder.iterdir()} - {*made}:
+        # Other processes may be writing here.
+        if not (other.name.startswith(".") and other.suffix in (".tmp", ".tag")):
             other.unlink(missing_ok=True)
     return folder / "*"
 
 
-def _name(place: str) -> str:
-    return place.partition("?")[0].rstrip("/").rpartition("/")[2]
-
-
 def _references(files: Any, place: str, target: Path) -> Path:
-    """Write the references of a store to a file, unless they are those that exist.
+    """Write the references of a store, unless they are those that exist.
 
     Raises:
         DataError: a server that lists no files, so that a missing chunk cannot be told.
@@ -187,17 +199,16 @@ def _references(files: Any, place: str, target: Path) -> Path:
 
 
 def _copied(files: Any, place: str, target: Path) -> Path:
-    """Copy a file, unless the same is there.
+    """Copy a file, unless the same is there; always if nothing but its size tells versions apart.
 
     Raises:
         DataError: the copy has another size than the file.
     """
     info = files.info(place)
-    stated = {k: str(info[k]) for k in ("size", *_CHANGES) if info.get(k) is not None}
+    stated = {k: str(info[k]) for k in ("size", *_VERSIONS) if info.get(k)}
     tag = _tag_of(target)
-    text = json.dumps(stated, sort_keys=True)
-    # A size alone does not tell a file from the one that took its place.
-    told = not stated.keys().isdisjoint(_CHANGES)
+    text = json.dumps({**stated, "place": place}, sort_keys=True)
+    told = not stated.keys().isdisjoint(_VERSIONS)
     if told and target.is_file() and tag.is_file() and tag.read_text(encoding="utf-8") == text:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -147,6 +147,54 @@ def test_folders_and_patterns_of_urls(served, named):
     assert open_campaign(f"{url}/run*", ["u"]).index.num_simulations < 3
 
 
+def test_files_of_one_name_in_two_folders_are_two(served):
+    folder, url = served
+    for number, text in enumerate(("one", "two")):
+        (folder / f"run{number}").mkdir()
+        (folder / f"run{number}" / "data.nc").write_text(text)
+    for _ in range(2):
+        pattern = local_path(f"{url}/run*/data.nc")
+        texts = [p.read_text() for p in sorted(pattern.parent.glob("[!.]*"))]
+        assert texts == ["one", "two"]
+
+
+def test_a_store_beside_a_file_of_its_references_name():
+    files = fsspec.filesystem("memory")
+    files.pipe({"/both/x/zarr.json": b"{}", "/both/x/c/0": b"1", "/both/x.json": b"[]"})
+    names = [p.name for p in local_path("memory://both/*").parent.glob("[!.]*")]
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_file_rewritten_with_equal_size_is_read_anew(served, monkeypatch, stated):
+    folder, url = served
+    if not stated:
+        send = Server.send_header
+        hidden = ("Last-Modified",)
+        monkeypatch.setattr(
+            Server, "send_header", lambda self, k, v: None if k in hidden else send(self, k, v)
+        )
+    for number, text in enumerate(("one", "two")):
+        (folder / "a.txt").write_text(text)
+        os.utime(folder / "a.txt", (10**9 + 60 * number,) * 2)
+        assert local_path(f"{url}/a.txt").read_text() == text
+
+
+def test_a_signed_address_is_read(served):
+    folder, url = served
+    (folder / "a.txt").write_text("one")
+    path = local_path(f"{url}/a.txt?sig=1*/")
+    assert (path.name, path.read_text()) == ("a.txt", "one")
+
+
+def test_links_of_a_page_with_queries(served):
+    folder, url = served
+    (folder / "a.txt").write_text("one")
+    (folder / "index.html").write_text('<a href="?C=N;O=D">Name</a> <a href="a.txt?sig=1">a</a>')
+    names = [p.name for p in local_path(f"{url}/").parent.glob("[!.]*")]
+    assert names == ["a.txt"]
+
+
 def test_what_is_not_there_is_named(served):
     _, url = served
     for name in ("none.nc", "none.zarr", "none*.nc"):
