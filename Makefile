@@ -17,7 +17,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, files by yt, cfgrib, Icechunk and S3, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, files by yt, cfgrib, Icechunk and S3, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
 	@echo "make lint       ruff, mypy, import contracts, budgets"
@@ -52,7 +52,9 @@ coverage: $(STAMP)
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
-  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed $(PEERS)/files/.installed
+  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed $(PEERS)/files/.installed \
+  $(PEERS)/series/.installed
+	$(PEERS)/series/bin/python -m pytest tests/unit/forecasting/test_backtest.py
 	$(PEERS)/files/bin/python -m pytest tests/unit/io/test_other_formats.py \
 	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
@@ -101,6 +103,11 @@ $(PEERS)/trackers/.installed: constraints.txt
 $(PEERS)/files/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e '.[dev,grib,adaptive,icechunk,s3]' 'moto[server]'
+	touch $@
+
+$(PEERS)/series/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev,statsforecast]'
 	touch $@
 
 $(PEERS)/clusters/.installed: constraints.txt

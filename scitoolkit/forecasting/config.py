@@ -18,12 +18,18 @@ from scitoolkit.training.config import TrainingConfig
 
 __all__ = [
     "ArchitectureConfig",
+    "BacktestConfig",
     "DriverConfig",
     "FieldConfig",
     "ForecastingConfig",
     "LSTMConfig",
     "PodConfig",
 ]
+
+
+STATSFORECAST_MODELS = ("AutoARIMA", "AutoETS", "AutoTheta", "SeasonalNaive")
+"""Models of statsforecast that a report may compare with."""
+StatsforecastName = Literal["AutoARIMA", "AutoETS", "AutoTheta", "SeasonalNaive"]
 
 
 class DriverConfig(Config):
@@ -137,6 +143,19 @@ class PodConfig(Config):
     max_memory: str = "1GiB"
 
 
+class BacktestConfig(Config):
+    """Forecasts from origins spread over the test part, as they would have been issued.
+
+    Attributes:
+        origins: number of origins, evenly spaced over those of the test part.
+        refit: fit the forecaster and its baselines again to all steps before each origin, with the
+            settings selected before the test part; false keeps the one fit.
+    """
+
+    origins: Annotated[int, Field(ge=2)] = 10
+    refit: bool = True
+
+
 class ForecastingConfig(SeededConfig):
     """Forecasting job: field, split, window, forecaster, network and training.
 
@@ -154,6 +173,9 @@ class ForecastingConfig(SeededConfig):
             compares all closed forms and selects the best one or a stacking of the best.
         intervals: `static` widths from errors before the test part, or `adaptive` widths, which
             follow the errors of verified forecasts.
+        baselines: models of statsforecast in the report beside our own forecasters; `auto`
+            compares all four for at most 4 series if the package is installed, `[]` none.
+        backtest: forecasts from origins in the test part, each with its own fit; None for none.
         pod: subspace of the network.
         model: network that corrects the forecaster.
         ensemble: number of networks, which differ by their initialisation.
@@ -172,9 +194,16 @@ class ForecastingConfig(SeededConfig):
         "auto"
     )
     intervals: Literal["static", "adaptive"] = "static"
+    baselines: Literal["auto"] | list[StatsforecastName] = "auto"
+    backtest: BacktestConfig | None = None
     model: LSTMConfig = LSTMConfig()
     ensemble: PositiveInt = 3
     training: TrainingConfig = TrainingConfig()
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the package of listed baselines; `auto` does without."""
+        listed = self.baselines != "auto" and bool(self.baselines)
+        return (*super().required_packages(), *(["statsforecast"] if listed else []))
 
     def seeded_sections(self) -> tuple[str, ...]:
         """Return the sections that inherit the job's `seed` unless they set their own."""

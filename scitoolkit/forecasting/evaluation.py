@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from scitoolkit.core.results import (
     number,
 )
 from scitoolkit.forecasting import metrics, scores
+from scitoolkit.forecasting.backtest import refitted, spread_origins
+from scitoolkit.forecasting.config import BacktestConfig
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
 from scitoolkit.forecasting.forecasters import Forecaster
@@ -46,6 +48,9 @@ class Evaluation:
         baselines: fitted baselines by name.
         record: of the selection and the fit.
         adaptive: whether intervals follow the errors of earlier test windows.
+        notes: sentences for the summary.
+        backtest: origins with their own fits; None for none.
+        begin: first step of the train part, from which a backtest fits.
     """
 
     surrogate: ForecastSurrogate
@@ -54,6 +59,9 @@ class Evaluation:
     baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]
     adaptive: bool = False
+    notes: Sequence[str] = ()
+    backtest: BacktestConfig | None = None
+    begin: int = 0
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results and the fields shown in their maps."""
@@ -79,7 +87,9 @@ class Evaluation:
         }
         self.floor: Array = self._floor()
         maps = self._fields()
-        found = self._scores()
+        found, backtest = self._scores(), self._backtest()
+        if backtest:
+            found["rmse_backtest"] = next(r[-1] for r in backtest[0].rows if r[0] == SURROGATE)
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
@@ -88,6 +98,7 @@ class Evaluation:
             units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
             tables=[
                 self._rmse_table(),
+                *backtest,
                 *self._variables(),
                 self._score_table(),
                 self._r2_table(),
@@ -102,10 +113,15 @@ class Evaluation:
         shown = self._maps(maps)
         return [self._skill(), *shown[:1], self._calibration(), self._spectrum(), *shown[1:]]
 
-    def _as_scored(self, coded: Array) -> Array:
-        """Return values as scored: in the file's unit, or coded (scaled) for several variables."""
+    def _as_scored(self, coded: Array, windows: Windows | None = None) -> Array:
+        """Return values as scored: in the file's unit, or coded (scaled) for several variables.
+
+        Args:
+            coded: (window, lead, cell).
+            windows: of the values; None for all test windows.
+        """
         several = len(self.surrogate.coding.fields) > 1
-        shown = coded if several else self.coded.physical(coded, self.windows)
+        shown = coded if several else self.coded.physical(coded, windows or self.windows)
         return shown[..., : self.cells]
 
     def _floor(self) -> Array:
@@ -161,7 +177,8 @@ class Evaluation:
             "rmse": _overall(self.rmse[SURROGATE]),
             "r2_uniform": number(metrics.r2_uniform(truth, forecast)),
             "r2_variance_weighted": number(metrics.r2_variance_weighted(truth, forecast)),
-            "acc": number(np.nanmean(acc)),
+            # Anomalies of the climatology itself are zero and have no correlation.
+            "acc": number(np.nanmean(acc)) if np.isfinite(acc).any() else None,
             "crps": number(self._crps().mean()),
             "coverage90": number(self._coverage(0.9)),
             "test_windows": len(self.windows),
@@ -181,6 +198,7 @@ class Evaluation:
             *self._network(),
         ]
         lines += [f"Warning: {line}." for line in self.record.get("warnings", [])]
+        lines += [f"{line}." for line in self.notes]
         if self.field.partly_missing:
             lines.append(
                 f"{self.field.partly_missing} cells with values at some times only are left out."
@@ -311,6 +329,34 @@ class Evaluation:
             f"{len(self.surrogate.modes)} modes has at least their truncation error: "
             f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
         )
+
+    def _backtest(self) -> list[Table]:
+        """Return a table of the RMSE per lead at the origins of the backtest, if there is one."""
+        if self.backtest is None:
+            return []
+        windows, everything = spread_origins(self.windows, self.backtest), {**self.baselines}
+        everything[SURROGATE] = self.surrogate.forecaster
+        single = {name: model.predict(windows) for name, model in everything.items()}
+        forecasts, fits = single, "one fit to train + validation"
+        if self.backtest.refit:
+            forecasts = refitted(everything, self.coded.data, self.begin, windows)
+            forecasts[f"{SURROGATE}, one fit"] = single[SURROGATE]
+            fits = "fitted again to all steps before each origin, with the same settings"
+        truth = self._as_scored(windows.targets(), windows)
+        rows: list[list[Any]] = []
+        for name, coded in forecasts.items():
+            shown = self._as_scored(coded, windows)
+            values = metrics.rmse_per_lead(truth, shown, self.weights)
+            rows.append([name, *map(number, values), _overall(values)])
+        return [
+            Table(
+                title=self._title(f"Backtest: RMSE at {len(windows)} origins of the test split"),
+                columns=["forecast", *self._leads(), "all"],
+                rows=rows,
+                best="min",
+                note=f"Forecasters are {fits}.",
+            )
+        ]
 
     def _variables(self) -> list[Table]:
         """Return a table of the RMSE of each variable in its unit, if there are several."""

@@ -30,6 +30,7 @@ _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
 _EXCLUDED_KEYS: Any = {
     "run": True,
     "workflow": True,
+    "baselines": True,
     "ensemble": True,
     "training": True,
     "seed": True,

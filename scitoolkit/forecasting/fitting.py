@@ -10,6 +10,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.backtest import check_backtest
 from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
 from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
@@ -69,13 +70,14 @@ def prepare(
         tuned: False fits one closed form, the one with the least work, as a dry run does.
 
     Raises:
-        ConfigError: a forecaster that cannot be used.
+        ConfigError: a forecaster that cannot be used, or a backtest that the data do not allow.
         DataError: the validation part has no window.
         NumericalError: no forecaster is stable and finite.
     """
     data = field.data
     if not len(parts.windows["validation"]):
         raise DataError("the validation part has no window", fix="a larger split.validation")
+    check_backtest(config, data, parts)
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
     setting = setting_of(data, parts, rank, config)
     fields = data.fields()

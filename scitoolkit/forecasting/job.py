@@ -20,6 +20,7 @@ class ForecastingJob(SurrogateJob):
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
     stages = StagesAt("scitoolkit.forecasting.stages:ForecastStages")
+    data_stages = StagesAt("scitoolkit.forecasting.field_stages:FieldStages")
     task: ClassVar[str] = "forecast"
     starter_name: ClassVar[str] = "scitoolkit.forecasting.starter:starter"
 

@@ -16,7 +16,6 @@ import numpy as np
 import xarray as xr
 from torch import nn
 
-from scitoolkit.core.data_differences import Accepts, Difference
 from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
@@ -25,13 +24,15 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import ACCEPTS, FieldData, split_field
-from scitoolkit.forecasting.field_file import FieldFile, training_file
+from scitoolkit.forecasting.data import FieldData, split_field
+from scitoolkit.forecasting.field_file import FieldFile
+from scitoolkit.forecasting.field_stages import FieldStages
 from scitoolkit.forecasting.fields import coded, regressors, warn_outside
 from scitoolkit.forecasting.forecasters.base import Forecaster, stored_config
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.seasons import clock
+from scitoolkit.forecasting.statsforecast_models import statsforecast_models
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.traced import traced
@@ -42,7 +43,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.split import window_starts
 from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
-from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training import current_rank
 
 log: Logger = get_logger(__name__)
@@ -83,34 +84,8 @@ class ForecastModel(nn.Module):
             self.members = self.correction.networks_.members
 
 
-class ForecastStages(Stages):
+class ForecastStages(FieldStages, Stages):
     """Stages of forecasts of a gridded time series."""
-
-    def open(self, config: ForecastingConfig, path: Any) -> FieldFile:
-        """Return the file, of which nothing is read yet."""
-        return FieldFile(config, path)
-
-    def open_indexed(self, config: ForecastingConfig, path: Any, keep: bool) -> FieldFile:
-        """Return the file of a training, whose values trials of a search share."""
-        return training_file(config, path) if keep else FieldFile(config, path)
-
-    def facts(self, config: ForecastingConfig, data: FieldFile) -> DataFacts:
-        """Return what the headers say about the variables."""
-        return data.facts
-
-    def accepts(self, config: ForecastingConfig) -> Accepts:
-        """Allow gaps, across which no window extends."""
-        return ACCEPTS
-
-    def convert(
-        self, data: FieldFile, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> FieldFile:
-        """Return the file, each of whose simulations is converted when it is read."""
-        return data if trained is None else FieldFile(data.config, data.config.data.path, trained)
-
-    def split(self, config: ForecastingConfig, data: FieldFile) -> Parts:
-        """Return the steps of each part."""
-        return {name: [steps] for name, steps in data.split[1].steps.items()}
 
     def build(
         self, config: ForecastingConfig, facts: Any, measured: Any, seed: int
@@ -233,8 +208,19 @@ def _scored(
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
-    others, adaptive = _baselines(surrogate, record, config), config.intervals == "adaptive"
-    scored = evaluation.Evaluation(surrogate, field, windows, others, record, adaptive)
+    others, note = _baselines(surrogate, record, config, field.data)
+    scored = evaluation.Evaluation(
+        surrogate,
+        field,
+        windows,
+        others,
+        record,
+        adaptive=config.intervals == "adaptive",
+        notes=[note] if note else [],
+        # In another file the steps before an origin are not the past of the training.
+        backtest=config.backtest if training else None,
+        begin=record["steps"]["train"][0],
+    )
     return scored.results(config.workflow)
 
 
@@ -346,11 +332,15 @@ def _test_windows(
 
 
 def _baselines(
-    surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
-) -> dict[str, Forecaster]:
-    """Return persistence, climatology and the other compared closed forms.
+    surrogate: ForecastSurrogate,
+    record: Mapping[str, Any],
+    config: ForecastingConfig,
+    scored: FieldData,
+) -> tuple[dict[str, Forecaster], str]:
+    """Return persistence, climatology, the other compared closed forms and models of statsforecast.
 
-    They are fitted to the surrogate's training steps.
+    They are fitted to the surrogate's training steps. The text says why there is no model of
+    statsforecast, if some were wanted.
     """
     winner = next(e["title"] for e in record["entries"] if e["label"] == record["winner"])
     others: dict[str, Forecaster] = {
@@ -360,7 +350,7 @@ def _baselines(
     others.pop(winner, None)
     if not config.data.changed:
         log.warning("%s was not found: fitted baselines are omitted", config.data.path)
-        return others
+        return others, ""
     steps = record["steps"]
     # The file of the training itself: there is nothing to convert.
     field = FieldFile(config, config.data.path).coded(surrogate.coding, surrogate.grid)
@@ -370,4 +360,8 @@ def _baselines(
         chosen = stored_config(entry["config"])
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             others[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
-    return others
+    models, note = statsforecast_models(config, surrogate.coding.seasons, field.data, scored)
+    for title, model in models.items():
+        others[title] = model.fit(segments)
+        log.info("fitted %s", title)
+    return others, note

@@ -100,6 +100,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
     ],
     "compression": [CODECS, ("run", str(WORKFLOWS / "compress_snapshot"))],
     "search": [SEARCHES, ("validate", str(WORKFLOWS / "sst_search"))],
+    "statsforecast": ["from statsforecast.models import AutoARIMA"],
     "ray": ["import ray"],
     "mpi": ["import mpi4py"],
     "serve": [SERVER, ("serve", "--help")],
