@@ -26,6 +26,8 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 LONGEST_SEASON = 24
 """Longest season in steps of models with a state or lags for each step of it; `SeasonalNaive` has
 none and takes any."""
+MOST_STEPS = 2000
+"""Last steps that a model is fitted to and forecasts from, which bounds the time of a report."""
 
 
 class StatsforecastModel(NeedsPackages, Forecaster):
@@ -57,7 +59,9 @@ class StatsforecastModel(NeedsPackages, Forecaster):
         model = self._model()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of optimizers, about fits that the package keeps
-            self._fitted = [copy.deepcopy(model).fit(y) for y in _columns(segments[0].values)]
+            self._fitted = [
+                copy.deepcopy(model).fit(y) for y in _columns(segments[0].values[-MOST_STEPS:])
+            ]
         return self
 
     def _model(self) -> Any:
@@ -67,15 +71,18 @@ class StatsforecastModel(NeedsPackages, Forecaster):
             raise missing_extra(
                 "statsforecast", "statsforecast", f"the baseline {self.name}"
             ) from None
-        return getattr(models, self.name)(season_length=self.season)
+        # As R's auto.arima does for all but short series.
+        more = {"approximation": True} if self.name == "AutoARIMA" else {}
+        return getattr(models, self.name)(season_length=self.season, **more)
 
     def predict(self, windows: Windows) -> Array:
-        """Return the forecast from all values of the record up to each window's last input."""
+        """Return the forecast from the values of the record up to each window's last input."""
         out = np.empty((len(windows), windows.leads, windows.series.values.shape[1]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for row, start in enumerate(windows.starts):
-                past = windows.series.values[: start + windows.inputs]
+                end = int(start) + windows.inputs
+                past = windows.series.values[max(0, end - MOST_STEPS) : end]
                 for cell, (model, y) in enumerate(zip(self._fitted, _columns(past), strict=True)):
                     out[row, :, cell] = self._continued(model, y, windows.leads)
         return out
