@@ -57,8 +57,8 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         if not total:
             return _onto_sources(local, func, name, (x, dim, index, source), args, kwargs)
         # Sums onto sources: a rank has edges whose source is another's. Each rank sums into own and
-        # halo rows; the halo's part returns to its owner. This is the transpose of the exchange of a
-        # gather, so that each is the exact derivative of the other.
+        # halo rows; the halo's part returns to its owner. This is the transpose of the exchange of
+        # a gather, so that each is the exact derivative of the other.
         size = list(x.shape)
         size[dim] += local.part.halo.rows_received
         wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
