@@ -7,7 +7,7 @@ with date and device, and where not to use it, its facts of the training data ar
 its data are in the repository, its evaluation by name gives the metrics of its card.
 
 A shipped surrogate was measured when it was published, on another processor, whose float32 rounding
-differs: what it gives by name must be what its folder gives on this machine, and
+differs: its metrics by name must equal those of its folder on this machine, and
 `difference_from_card` is the largest relative difference from its card, figures of a thousand steps
 of chaos left out. Wall times are no property of a model and are not compared.
 """
