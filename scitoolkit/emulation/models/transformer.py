@@ -32,6 +32,7 @@ from scitoolkit.training.strategies.mesh.division import (
     Stage,
     SummedLinear,
 )
+from scitoolkit.training.strategies.mesh.experts import ExpertLayer
 
 
 class FieldTransformer(nn.Module):
@@ -47,10 +48,13 @@ class FieldTransformer(nn.Module):
         patch: cells per dim that are merged into a patch.
         ratio: hidden values of the gated layer over the width.
         attention: full, between all patches, or axial, of each head along one dim.
+        experts: gated layers of a block, of which a patch chooses some; 1 for one of all patches.
+        chosen: experts that compute a patch, if there are several.
         conditioning: size of the condition that scales and shifts the input of blocks; 0 for none.
 
     Raises:
-        ConfigError: the width or the heads do not divide as described, or processes divide a dim.
+        ConfigError: the width or the heads do not divide as described, processes divide a dim, or
+            more experts are chosen than there are.
 
     Example:
         >>> net = FieldTransformer(3, 2, ["circular", "zeros"], width=16, heads=2, blocks=1)
@@ -70,6 +74,8 @@ class FieldTransformer(nn.Module):
         patch: int = 4,
         ratio: int = 2,
         attention: str = "full",
+        experts: int = 1,
+        chosen: int = 2,
         conditioning: int = 0,
     ) -> None:
         super().__init__()
@@ -88,13 +94,20 @@ class FieldTransformer(nn.Module):
                 allowed="a width that is a multiple of 2 heads; for axial attention a multiple of "
                 "the dims",
             )
+        if 1 < experts < chosen:
+            raise ConfigError(
+                f"{chosen} chosen experts of {experts}",
+                where="model.chosen",
+                allowed=f"1 to {experts}",
+            )
+        mixture = (experts, chosen) if experts > 1 else None
         self.patch, self.head, self.dims = patch, width // heads, dims
         self.axial: bool = attention == "axial"
         self.periodic: list[bool] = [p == "circular" for p in padding]
         cells = patch**dims
         self.stem: Conv = Conv(inputs * cells, width, padding)
         self.blocks: nn.ModuleList = nn.ModuleList(
-            AttentionBlock(width, heads, ratio, conditioning, axial=self.axial)
+            AttentionBlock(width, heads, ratio, conditioning, axial=self.axial, mixture=mixture)
             for _ in range(blocks)
         )
         self.norm: nn.RMSNorm = nn.RMSNorm(width)
@@ -166,20 +179,32 @@ class AttentionBlock(nn.Module):
         ratio: hidden values of the gated layer over the width.
         conditioning: size of the condition; 0 for none.
         axial: whether head i attends along dim i modulo the number of dims only.
+        mixture: experts and how many of them a patch chooses, instead of one gated layer.
     """
 
     def __init__(
-        self, width: int, heads: int, ratio: int, conditioning: int, *, axial: bool
+        self,
+        width: int,
+        heads: int,
+        ratio: int,
+        conditioning: int,
+        *,
+        axial: bool,
+        mixture: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.head, self.axial = width // heads, axial
         hidden = ratio * width
         self.norm: nn.RMSNorm = nn.RMSNorm(width)
         # Without biases: softmax ignores that of the keys, which would have no gradient.
-        self.into: JointLinear = JointLinear(width, [width] * 3 + [hidden] * 2, bias=False)
+        gated = [] if mixture else [hidden]
+        self.into: JointLinear = JointLinear(width, [width] * 3 + 2 * gated, bias=False)
         self.q_norm: nn.RMSNorm = nn.RMSNorm(self.head)
         self.k_norm: nn.RMSNorm = nn.RMSNorm(self.head)
-        self.out: SummedLinear = SummedLinear([width, hidden], width)
+        self.out: SummedLinear = SummedLinear([width, *gated], width)
+        self.mixture: ExpertLayer | None = None
+        if mixture is not None:
+            self.mixture = ExpertLayer(width, hidden, experts=mixture[0], chosen=mixture[1])
         self.scale: nn.Parameter = nn.Parameter(torch.full((width,), 0.1))
         self.modulation: nn.Linear | None = None
         if conditioning:
@@ -194,10 +219,13 @@ class AttentionBlock(nn.Module):
             values = self.modulation(condition).view(len(x), *[1] * (x.ndim - 2), -1)
             shift, gain, more = values.chunk(3, -1)
             h, scale = h * (1 + gain) + shift, scale * (1 + more)
-        q, k, v, gate, hidden = self.into(h)
+        q, k, v, *gated = self.into(h)
         q, k, v = (t.unflatten(-1, (-1, self.head)).movedim(-2, 1) for t in (q, k, v))
         q, k = rotated(self.q_norm(q), angles), rotated(self.k_norm(k), angles)
         attended = self._attended(q, k, v).movedim(1, -2).flatten(-2)
+        if self.mixture is not None:
+            return x + scale * (self.out(attended) + self.mixture(h))
+        gate, hidden = gated
         return x + scale * self.out(attended, functional.silu(gate) * hidden)
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
