@@ -26,6 +26,11 @@ def table() -> str:
             f"{figures['equal_error']:.1e} |",
             "| received bytes over the formula, least and largest of all ranks and meshes | "
             f"{figures['least_bytes_over_formula']:.4f}, {figures['bytes_over_formula']:.4f} |",
+            "| transformer of 8 experts a block, data 4, expert 2 against one process | "
+            f"{figures['experts_equal_error']:.1e} |",
+            "| the same: received bytes over the formula, least and largest | "
+            f"{figures['experts_least_bytes_over_formula']:.4f}, "
+            f"{figures['experts_bytes_over_formula']:.4f} |",
             "| sums of activations in a transformer block, forward and backward | "
             f"{figures['all_reduces_per_layer']:.0f} |",
             *(
