@@ -17,6 +17,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import NoiseEnsemble, with_draws
 from scitoolkit.emulation.intervals import Pairs
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.models.config import UNetConfig
 from scitoolkit.emulation.noise import fair_crps, noise_of
 from scitoolkit.emulation.rollout import Rollout, rollout_members, step_once
@@ -192,6 +193,11 @@ def test_noise_is_an_input_of_exported_steps(short_run, tmp_path):
     assert [entry["name"] for entry in about["inputs"]] == ["u", "noise"]
     assert about["inputs"][1]["shape"] == [1, 2]
     assert about["largest_difference"] < 1e-4
+    (function,) = EmulationJob().traced(short_run)
+    assert [spec.name for spec in function.inputs] == ["u", "noise"]
+    assert function.inputs[0].low is not None
+    assert function.inputs[1].low is None  # any number is inside
+    assert [values.shape[1:] for values in function.typical] == [(CELLS,), (2,)]
 
 
 @pytest.mark.parametrize(
