@@ -16,7 +16,8 @@ def _experts(figures: dict) -> list[str]:
     return [
         "| transformer of 8 experts a block, data 4, expert 2 against one process | "
         f"{figures['experts_equal_error']:.1e} |",
-        f"| the same: received bytes over the formula, least and largest | {least:.4f}, {most:.4f} |",
+        "| the same: received bytes over the formula, least and largest | "
+        f"{least:.4f}, {most:.4f} |",
     ]
 
 

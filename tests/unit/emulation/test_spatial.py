@@ -218,7 +218,8 @@ def test_attention_receives_four_tensors_for_its_heads(attention, share):
 )
 def test_what_cannot_be_divided_is_refused_by_name(sections, said):
     def work(ranks):
-        return Slab(config(**sections), LAYOUT, ranks)
+        settings = config(**sections)
+        return Slab(settings, LAYOUT, ranks).emulator(made(settings))
 
     with pytest.raises(ConfigError, match=said):
         run_ranks(4, work, Traffic)
