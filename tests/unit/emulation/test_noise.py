@@ -90,8 +90,8 @@ def test_a_share_of_members_is_that_of_ranks():
 
 def test_members_have_the_spread_of_the_truth(random_run, tmp_path):
     scores = api.evaluate(random_run).metrics
-    # One random number a step: the test simulations are few draws of it.
-    assert 0.6 < scores["spread_over_error_min"] <= scores["spread_over_error_max"] < 1.4
+    # The error is of 16 draws, as a step has one random number: within 3 / sqrt(2 * 16) of itself.
+    assert 0.65 < scores["spread_over_error_min"] <= scores["spread_over_error_max"] < 2.1
     assert 0.7 < scores["members_coverage_min"] <= scores["members_coverage_max"] < 0.99
     assert scores["members_crps_over_mae_max"] < 0.85  # of a normal distribution: 0.71
     config = load_config(EmulationConfig, random_run / "config.yaml")
@@ -150,12 +150,13 @@ def test_shares_of_a_batch_have_the_loss_of_the_whole(random_job):
             torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
         batch = {n: v.double() for n, v in batch.items()}
         torch.manual_seed(0)
-        whole = float(task.loss(batch)[0])
+        whole = task.loss(batch)[0].item()
         torch.manual_seed(1)
-        parts = [task.loss({n: v[k : k + 3] for n, v in batch.items()})[0] for k in (0, 3)]
-        assert whole == pytest.approx(float(sum(parts) / 2), rel=1e-13)
+        halves = [{n: v[k : k + 3] for n, v in batch.items()} for k in (0, 3)]
+        parts = [task.loss(half)[0].item() for half in halves]
+        assert whole == pytest.approx(sum(parts) / 2, rel=1e-13)
         task.at(Progress(4, 10, 0))
-        assert whole != float(task.loss(batch)[0])
+        assert whole != task.loss(batch)[0].item()
         assert set(task.metrics(batch)) == {"loss", "crps_u"}
         assert float(task.metrics(batch)["loss"]) == float(task.metrics(batch)["loss"])
     finally:
@@ -174,16 +175,16 @@ def test_the_loss_is_the_fair_crps_of_the_scaled_errors(random_job):
             if "film" in name:
                 torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
         batch = tensors(begun.loaders["train"].files.read(np.arange(2)))
-        loss = float(task.loss(batch)[0])
+        loss = task.loss(batch)[0].item()
         expected = []
         for sample in range(2):
             state, truth = batch["u"][sample]
             drawn = noise_of(state.numpy(), [2, 3 * 2], config.seed, 0, 0)[0].reshape(3, 2)
             answers = emulator(state.expand(3, -1), torch.from_numpy(drawn))[0]
             errors = (answers - truth) / emulator.output_scales()[0]
-            expected.append(fair_crps(errors[None]).mean())
-            assert float((answers[0] - answers[1]).abs().max()) > 1e-3
-        assert loss == pytest.approx(float(sum(expected) / 2), rel=1e-5)
+            expected.append(fair_crps(errors[None]).mean().item())
+            assert (answers[0] - answers[1]).abs().max().item() > 1e-3
+        assert loss == pytest.approx(sum(expected) / 2, rel=1e-5)
     finally:
         begun.close()
 
