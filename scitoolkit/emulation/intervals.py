@@ -225,8 +225,8 @@ def _drawn(
 
 def _joined(parts: Sequence[Pairs]) -> Pairs:
     columns = ("truth", "mean", "spread", "crps", "rank")
-    joined = (np.concatenate([getattr(p, c) for p in parts]) for c in columns)
-    return Pairs(*joined, parts[0].members)
+    joined = {c: np.concatenate([getattr(p, c) for p in parts]) for c in columns}
+    return Pairs(**joined, members=parts[0].members)
 
 
 def calibrate(

@@ -80,9 +80,9 @@ class Rollout:
             state = set(member.layout.recurrent)
             given |= {n: v for n, v in self._forcing(self._step).items() if n not in state}
         if self._noise:
-            state = self._first[member.layout.state[0]]
+            begin = self._first[member.layout.state[0]]
             seeds = (self._seed, ROLLOUT, number, self._step)
-            given[NOISE] = noise_of(state, [self._noise], *seeds)
+            given[NOISE] = noise_of(begin, [self._noise], *seeds)
         if self._jitters is None:
             outputs = step_once(member, given)
         else:
