@@ -299,7 +299,7 @@ class UncertaintyConfig(Config):
     Attributes:
         members: emulators that differ by their initialisation, or rollouts of one emulator that
             differ by their noise; with 1 the width of an interval depends on the lead alone.
-        noise: number of standard normal values that are drawn anew in each step and scale and shift
+        noise: number of standard normal values that are drawn in each step and scale and shift
             the channels of every block of one emulator, which is trained by the fair CRPS of
             `loss_members` draws (Lang et al. 2024, arXiv:2412.15832; Alet et al. 2025,
             arXiv:2506.10772). With 0 the members are emulators without noise.

@@ -158,7 +158,8 @@ def test_shares_of_a_batch_have_the_loss_of_the_whole(random_job):
         task.at(Progress(4, 10, 0))
         assert whole != task.loss(batch)[0].item()
         assert set(task.metrics(batch)) == {"loss", "crps_u"}
-        assert float(task.metrics(batch)["loss"]) == float(task.metrics(batch)["loss"])
+        first, second = (task.metrics(batch)["loss"].item() for _ in range(2))
+        assert first == second
     finally:
         begun.close()
 
