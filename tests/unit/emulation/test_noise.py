@@ -92,7 +92,7 @@ def test_members_have_the_spread_of_the_truth(random_run, tmp_path):
     scores = api.evaluate(random_run).metrics
     # The error is of 16 draws, as a step has one random number: within 3 / sqrt(2 * 16) of itself.
     assert 0.65 < scores["spread_over_error_min"] <= scores["spread_over_error_max"] < 2.1
-    assert 0.7 < scores["members_coverage_min"] <= scores["members_coverage_max"] < 0.99
+    assert scores["members_coverage_min"] > 0.7  # of 0.9; all of 16 are inside one time in five
     assert scores["members_crps_over_mae_max"] < 0.85  # of a normal distribution: 0.71
     config = load_config(EmulationConfig, random_run / "config.yaml")
     emulator = surrogate.load(random_run / "model", config)
