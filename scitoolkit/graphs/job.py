@@ -15,7 +15,6 @@ class GraphJob(SurrogateJob):
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
     stages = StagesAt("scitoolkit.graphs.stages:GraphStages")
-    data_stages = StagesAt("scitoolkit.graphs.node_files:NodeFileStages")
     task: ClassVar[str] = "graph"
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
 

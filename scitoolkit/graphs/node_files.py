@@ -1,141 +1,146 @@
-"""Graph files and partitioned graphs as data of a job, without the tensors of a training."""
+"""Block-wise reader of node features, labels and splits in .npz or HDF5 files."""
 
 from __future__ import annotations
 
-import functools
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
-from scitoolkit.core.data_differences import Accepts
-from scitoolkit.core.data_facts import DataFacts
-from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
-from scitoolkit.graphs.facts import ACCEPTS, node_facts
-from scitoolkit.graphs.graph import Graph, GraphInputs, read_graph
-from scitoolkit.graphs.partitioned import PartitionedGraph
-from scitoolkit.io.split import SPLITS
-from scitoolkit.surrogate.stages import DataStages, Parts
+from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.arrays_on_disk import ArrayFile
+from scitoolkit.graphs.targets import TargetName
+
+Array = np.ndarray
+SPLIT_NAMES = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+SPARSE = ("x_indptr", "x_indices", "x_data", "n_feat")
 
 
-def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
-    """Open a partitioned graph.
+class NodeFile:
+    """Node data with the keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test`.
 
-    Raises:
-        ConfigError: it was partitioned with another target.
-        DataError: no such graph.
-    """
-    graph = PartitionedGraph.open(path)
-    stored = graph.header["target"]
-    if stored != config.target:
-        raise ConfigError(
-            f"the graph was partitioned with {stored}",
-            where="data.target",
-            allowed=stored,
-            fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
-        )
-    return graph
-
-
-def read_whole(config: GraphDataConfig, path: Path) -> Graph:
-    """Read a graph file or a partitioned graph into memory, with edge inputs as configured."""
-    path = Path(path)
-    if path.is_dir():
-        from scitoolkit.graphs.stored_part import whole_graph
-
-        graph = whole_graph(open_parts(config, path))
-    else:
-        graph = read_graph(path, config.target, config.split)
-    if config.edge_inputs == "ignore":
-        graph.edge_weight = graph.edge_attr = graph.edge_type = None
-        graph.node_type = graph.pos = None
-    return graph
-
-
-class NodeFiles:
-    """A graph file or a partitioned graph, read when values are first asked for.
+    The keys are those of `read_graph`.
 
     Args:
-        config: of the job.
-        path: of the file or the folder.
+        path: .npz or HDF5 file, or a folder of .npy files.
+        num_nodes: number of nodes of the graph.
+        target: meaning of `y`: classes, labels or values.
 
     Attributes:
-        config: the preprocessing.
-        path: as above.
+        width: number of features, 0 without features.
+        dtype: dtype of the features, float32 or float64.
+        labels: as `Graph.labels`; None without labels.
+        num_outputs: as `Graph.num_classes`.
+        splits: nodes of train, validation and test.
+
+    Raises:
+        DataError: inconsistent shapes, invalid labels, or overlapping splits.
     """
 
-    def __init__(self, config: GraphConfig, path: Path) -> None:
-        self._job = config
-        self.config: GraphDataConfig = config.data
+    def __init__(self, path: Path, num_nodes: int, target: TargetName = "classes") -> None:
+        # Imported here to reuse the validation of `Graph`.
+        from scitoolkit.graphs.graph import Graph, only_labelled
+
+        self._file, self.num_nodes = ArrayFile(path), num_nodes
         self.path: Path = Path(path)
+        unread = [name for name in ("node_type", "pos") if name in self._file]
+        if unread:
+            raise DataError(
+                f"{unread[0]}, which is not kept in partitioned graphs",
+                where=str(path),
+                fix=f"{unread[0]} as columns of x, or training from the file",
+            )
+        self._sparse: bool = all(name in self._file for name in SPARSE)
+        self.width, self.dtype = self._shape()
+        named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}
+        labels = self._file.read("y") if "y" in self._file else None
+        if labels is not None and "labelled" in self._file:
+            labels = only_labelled(labels, self._file.read("labelled"), target, str(path))
+        none = np.zeros((num_nodes, 0), np.float32)
+        no_edges = np.zeros(0, np.int64)
+        checked = Graph(
+            no_edges, no_edges, num_nodes, none, labels, named, str(path), target_name=target
+        )
+        self.num_outputs: int = checked.num_classes
+        self.labels: Array | None = checked.labels
+        self.splits: dict[str, Array] = checked.parts
 
-    @property
-    def where(self) -> str:
-        """The path, for messages."""
-        return str(self.path)
+    def _shape(self) -> tuple[int, np.dtype]:
+        if self._sparse:
+            nodes, dtype = self._file.shape("x_indptr")[0] - 1, self._file.dtype("x_data")
+            shape: tuple[int, ...] = (nodes, int(self._file.read("n_feat")))
+        elif "x" in self._file:
+            shape, dtype = self._file.shape("x"), self._file.dtype("x")
+        else:
+            return 0, np.dtype(np.float32)
+        if len(shape) != 2 or shape[0] != self.num_nodes:
+            raise DataError(
+                f"features of shape {shape}",
+                where=str(self.path),
+                allowed=f"({self.num_nodes}, any width)",
+            )
+        return shape[1], np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
-    @functools.cached_property
-    def stored(self) -> PartitionedGraph | None:
-        """The partitioned graph, None for a file."""
-        return open_parts(self.config, self.path) if self.path.is_dir() else None
-
-    @functools.cached_property
-    def whole(self) -> Graph:
-        """The whole graph in memory."""
-        return read_whole(self.config, self.path)
-
-    @functools.cached_property
-    def inputs(self) -> GraphInputs:
-        """Shapes of node and edge inputs."""
-        if self.stored is None:
-            return self.whole.inputs
-        header, used = self.stored.header, self.config.edge_inputs == "use"
-        attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
-        return GraphInputs(header["num_features"], used and header["edge_weight"], attr)
-
-    @property
-    def num_outputs(self) -> int | None:
-        """Number of classes, labels or values of a node; None without labels."""
-        if self.stored is not None:
-            return self.stored.header["num_outputs"] or None
-        return None if self.whole.labels is None else self.whole.num_classes
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Number of nodes of train, validation and test, over all processes."""
-        if self.stored is not None:
-            return dict(self.stored.header["splits"])
-        return {name: len(nodes) for name, nodes in self.whole.parts.items()}
-
-
-class NodeFileStages(DataStages):
-    """Stages of a graph, whose samples are its labelled nodes: of train, validation, test."""
-
-    def open(self, config: GraphConfig, path: Path) -> NodeFiles:
-        """Return the graph, of which nothing is read yet."""
-        return NodeFiles(config, path)
-
-    def facts(self, config: GraphConfig, data: NodeFiles) -> DataFacts:
-        """Return node features, edge inputs and target."""
-        return node_facts(data.inputs, config.data.target, data.num_outputs)
-
-    def accepts(self, config: GraphConfig) -> Accepts:
-        """Allow graphs without labels."""
-        return ACCEPTS
-
-    def split(self, config: GraphConfig, data: NodeFiles) -> Parts:
-        """Return the parts that the file states.
+    def features(self, rows: int) -> Iterator[Array]:
+        """Yield the features of all nodes, at most `rows` nodes at a time.
 
         Raises:
-            DataError: no training nodes.
+            DataError: a feature is NaN or Inf.
         """
-        if not data.sizes.get("train"):
-            raise DataError("no training nodes", where=data.where, allowed="`train` with nodes")
-        return numbered_nodes(data)
+        first = 0
+        for block in self._sparse_blocks(rows) if self._sparse else self._file.blocks("x", rows):
+            block = np.asarray(block, dtype=self.dtype)
+            bad = ~np.isfinite(block).all(1)
+            if bad.any():
+                raise DataError(
+                    f"{bad.sum()} nodes, such as {first + int(bad.argmax())}, have features that "
+                    "are NaN or Inf",
+                    where=str(self.path),
+                    allowed="finite features",
+                )
+            yield block
+            first += len(block)
+
+    def _sparse_blocks(self, rows: int) -> Iterator[Array]:
+        pointer = self._file.read("x_indptr").astype(np.int64)
+        count = self._file.shape("x_indices")[0]
+        if pointer[0] != 0 or pointer[-1] != count or (np.diff(pointer) < 0).any():
+            self._refuse_sparse(f"x_indptr does not rise from 0 to the {count} entries")
+        for first in range(0, self.num_nodes, rows):
+            last = min(first + rows, self.num_nodes)
+            begin, end = int(pointer[first]), int(pointer[last])
+            columns, values = (self._file.rows(name, begin, end) for name in SPARSE[1:3])
+            if len(columns) and not 0 <= columns.min() <= columns.max() < self.width:
+                self._refuse_sparse(f"x_indices run from {columns.min()} to {columns.max()}")
+            block = np.zeros((last - first, self.width), self.dtype)
+            place = np.repeat(np.arange(last - first), np.diff(pointer[first : last + 1]))
+            np.add.at(block, (place, columns), values)
+            yield block
+
+    def _refuse_sparse(self, what: str) -> NoReturn:
+        raise DataError(
+            what, where=str(self.path), allowed=f"a CSR matrix with {self.width} columns"
+        )
 
 
-def numbered_nodes(data: NodeFiles) -> dict[str, list[range]]:
-    """Return the samples of each part, numbered from train to test."""
-    ends = np.cumsum([0, *(data.sizes.get(part, 0) for part in SPLITS)]).tolist()
-    return {name: [range(a, b)] for name, (a, b) in zip(SPLITS, pairwise(ends), strict=True)}
+def has_node_data(path: Path) -> bool:
+    """Return whether an edge file also contains node data."""
+    if Path(path).suffix.lower() not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
+        return False
+    file = ArrayFile(path)
+    found = any(name in file for name in ("x", "y", "x_indptr"))
+    file.close()
+    return found
+
+
+def num_nodes_of(path: Path) -> int:
+    """Return the number of nodes of a file with node data."""
+    file = ArrayFile(path)
+    sizes = [file.shape(name)[0] for name in ("x", "y") if name in file]
+    if "x_indptr" in file:
+        sizes.append(file.shape("x_indptr")[0] - 1)
+    file.close()
+    if not sizes:
+        raise DataError("no data of nodes", where=str(path), allowed="keys x, y")
+    return sizes[0]

@@ -1,23 +1,24 @@
-"""A process's part of a graph file or a partitioned graph, for the training."""
+"""A graph file or a partitioned graph, and a process's part of it for the training."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs import sharing
-from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
+from scitoolkit.graphs.graph import Graph, GraphInputs, read_graph
 from scitoolkit.graphs.losses import class_weights
-from scitoolkit.graphs.node_files import NodeFiles
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.sharing import Moments
-from scitoolkit.graphs.stored_part import StoredPart
+from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training.processes import on_rank_zero
@@ -49,8 +50,92 @@ class OwnInputs:
     edge_facts: Callable[[], dict[str, int]]
 
 
-class NodeGraph(NodeFiles):
-    """A graph, with this process's part of it for the training."""
+def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
+    """Open a partitioned graph.
+
+    Raises:
+        ConfigError: it was partitioned with another target.
+        DataError: no such graph.
+    """
+    graph = PartitionedGraph.open(path)
+    stored = graph.header["target"]
+    if stored != config.target:
+        raise ConfigError(
+            f"the graph was partitioned with {stored}",
+            where="data.target",
+            allowed=stored,
+            fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
+        )
+    return graph
+
+
+def read_whole(config: GraphDataConfig, path: Path) -> Graph:
+    """Read a graph file or a partitioned graph into memory, with edge inputs as configured."""
+    path = Path(path)
+    if path.is_dir():
+        graph = whole_graph(open_parts(config, path))
+    else:
+        graph = read_graph(path, config.target, config.split)
+    if config.edge_inputs == "ignore":
+        graph.edge_weight = graph.edge_attr = graph.edge_type = None
+        graph.node_type = graph.pos = None
+    return graph
+
+
+class NodeGraph:
+    """A graph file or a partitioned graph, read when values are first asked for.
+
+    Args:
+        config: of the job.
+        path: of the file or the folder.
+
+    Attributes:
+        config: the preprocessing.
+        path: as above.
+    """
+
+    def __init__(self, config: GraphConfig, path: Path) -> None:
+        self._job = config
+        self.config: GraphDataConfig = config.data
+        self.path: Path = Path(path)
+
+    @property
+    def where(self) -> str:
+        """The path, for messages."""
+        return str(self.path)
+
+    @functools.cached_property
+    def stored(self) -> PartitionedGraph | None:
+        """The partitioned graph, None for a file."""
+        return open_parts(self.config, self.path) if self.path.is_dir() else None
+
+    @functools.cached_property
+    def whole(self) -> Graph:
+        """The whole graph in memory."""
+        return read_whole(self.config, self.path)
+
+    @functools.cached_property
+    def inputs(self) -> GraphInputs:
+        """Shapes of node and edge inputs."""
+        if self.stored is None:
+            return self.whole.inputs
+        header, used = self.stored.header, self.config.edge_inputs == "use"
+        attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
+        return GraphInputs(header["num_features"], used and header["edge_weight"], attr)
+
+    @property
+    def num_outputs(self) -> int | None:
+        """Number of classes, labels or values of a node; None without labels."""
+        if self.stored is not None:
+            return self.stored.header["num_outputs"] or None
+        return None if self.whole.labels is None else self.whole.num_classes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of nodes of train, validation and test, over all processes."""
+        if self.stored is not None:
+            return dict(self.stored.header["splits"])
+        return {name: len(nodes) for name, nodes in self.whole.parts.items()}
 
     @functools.cached_property
     def own(self) -> OwnInputs:

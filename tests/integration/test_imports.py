@@ -12,8 +12,8 @@ from scitoolkit.core import plugins
 ROOT = Path(__file__).resolve().parents[2]
 NEED_TORCH = {"activation store", "kernel backend", "operation"}
 """Kinds whose members are torch modules and operators; `doctor --kernels` describes them."""
-MEASURED = ("rayleigh_benard", "field_surrogate", "convection_climate")
-"""Workflows whose check measures equations on the data."""
+MEASURED = ("rayleigh_benard", "field_surrogate", "convection_climate", "node_classification")
+"""Workflows whose check opens the data by stages with torch, or measures equations on them."""
 PROGRAM = """
 import contextlib, io, json, sys
 from scitoolkit.cli.main import run_cli
