@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from scitoolkit.core.cluster import Place
 from scitoolkit.core.config import OutputPath
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.executors import Place
 
 
 class GenerateConfig(SeededConfig):

@@ -8,7 +8,6 @@ from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scitoolkit.core.cluster import Pool, pool
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 from scitoolkit.core.files import write_atomic
@@ -21,6 +20,7 @@ from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Check, Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards
 from scitoolkit.generators.config import GenerateConfig
+from scitoolkit.generators.executors import Pool, pool
 from scitoolkit.generators.workers import RECORDS, Order, Record, finished, make_samples
 
 log: Logger = get_logger(__name__)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scitoolkit.core.cluster import Pool
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.errors import DataError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import identity
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Sample
+from scitoolkit.generators.executors import Pool
 from scitoolkit.generators.journal import Journal, Made
 from scitoolkit.generators.worker_process import Answer, WorkerProcess, make
 from scitoolkit.generators.workers import Order, finished, make_samples

@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scitoolkit.core.cluster import Pool
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.supervised_pool import Send, SupervisedPool
 from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.executors import Pool
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -169,43 +168,39 @@ def _in_pool(
 def _in_processes(
     settings: dict[str, Any], orders: list[Order], folder: Path, processes: int
 ) -> Iterator[Record]:
-    """Yield records of samples made in processes; one whose process died is tried again alone."""
-    lost = yield from _supervised(settings, orders, folder, processes)
-    for order in lost:
-        # Samples beside it may have used up the memory.
-        if (yield from _supervised(settings, [order], folder, 1)):
-            yield Record(**asdict(order), error="its process died (killed, or out of memory)")
+    """Yield records of samples made in processes; retry singly those in progress at a death."""
+    waiting = list(reversed(orders))
+    while waiting:
+        suspects = yield from _until_one_dies(settings, waiting, folder, processes)
+        for order in suspects:
+            lost = yield from _until_one_dies(settings, [order], folder, 1)
+            if lost:
+                yield Record(**asdict(order), error="its process died (killed, or out of memory)")
 
 
-def _supervised(
-    settings: dict[str, Any], orders: Sequence[Order], folder: Path, processes: int
+def _until_one_dies(
+    settings: dict[str, Any], waiting: list[Order], folder: Path, processes: int
 ) -> abc.Generator[Record, None, list[Order]]:
-    """Yield records of samples; return the orders whose processes died."""
-    waiting, running, lost = list(reversed(orders)), 0, list[Order]()
-    workers = min(processes, len(orders))
-    with SupervisedPool(_Making(settings, folder), workers) as pool:
+    """Process orders from the end of `waiting`; return those in progress when a process died."""
+    import multiprocessing
+    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker) as pool:
+        running: dict[Any, Order] = {}
         while waiting or running:
-            while waiting and running < workers:
-                pool.submit(waiting.pop())
-                running += 1
-            for ended in pool.wait():
-                running -= 1
-                if ended.failure:
-                    lost.append(ended.order)
-                else:
-                    yield ended.result
-    return lost
-
-
-@dataclass(frozen=True)
-class _Making:
-    """The making of samples as a function of the pool."""
-
-    settings: dict[str, Any]
-    folder: Path
-
-    def __call__(self, order: Order, send: Send) -> Record:
-        return make_sample(self.settings, order, self.folder)
+            try:
+                while waiting and len(running) < processes:
+                    running[pool.submit(make_sample, settings, waiting[-1], folder)] = waiting[-1]
+                    waiting.pop()
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    record = done.result()
+                    del running[done]
+                    yield record
+            except BrokenProcessPool:
+                return list(running.values())
+    return []
 
 
 def begin_worker() -> None:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from scitoolkit.search.evaluators import Limits as Limits
     from scitoolkit.search.evaluators import Simulated as Simulated
     from scitoolkit.search.evaluators import Threads as Threads
-    from scitoolkit.search.evaluators.cluster import ClusterEvaluator as ClusterEvaluator
-    from scitoolkit.search.evaluators.cluster import on_ray as on_ray
+    from scitoolkit.search.evaluators.deephyper import DeepHyperEvaluator as DeepHyperEvaluator
     from scitoolkit.search.evaluators.processes import Processes as Processes
     from scitoolkit.search.history import History as History
     from scitoolkit.search.history import load_history as load_history
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 _HOMES: dict[str, str | None] = {
     "AgingEvolution": "strategies.evolution",
     "BayesianSearch": "strategies.bayesian",
-    "ClusterEvaluator": "evaluators.cluster",
+    "DeepHyperEvaluator": "evaluators.deephyper",
     "Evaluator": "evaluators",
     "EvaluatorConfig": "evaluators",
     "GaussianProcessSearch": "strategies.gaussian_process.strategy",
@@ -70,7 +69,6 @@ _HOMES: dict[str, str | None] = {
     "choice": "parameters",
     "integer": "parameters",
     "load_history": "history",
-    "on_ray": "evaluators.cluster",
     "to_dataframe": "table",
     "real": "parameters",
     "spaces": None,
@@ -78,7 +76,7 @@ _HOMES: dict[str, str | None] = {
 __all__ = [
     "AgingEvolution",
     "BayesianSearch",
-    "ClusterEvaluator",
+    "DeepHyperEvaluator",
     "Evaluator",
     "EvaluatorConfig",
     "GaussianProcessSearch",
@@ -103,7 +101,6 @@ __all__ = [
     "choice",
     "integer",
     "load_history",
-    "on_ray",
     "real",
     "spaces",
     "to_dataframe",

@@ -12,11 +12,24 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from scitoolkit.core.supervised_pool import Limits as Limits
 from scitoolkit.search.trial import Outcome, Task
 from scitoolkit.search.worker import Evaluate, run_task
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of a single trial.
+
+    Attributes:
+        seconds: wall time of one stage of a trial; None for no limit.
+        memory: resident memory of a worker process in bytes; None for no limit.
+    """
+
+    seconds: float | None = None
+    memory: int | None = None
 
 
 class Evaluator(ABC):

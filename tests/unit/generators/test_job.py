@@ -13,9 +13,9 @@ from mpi_launcher import require_mpiexec
 from plugin_packages import module_installed
 
 from scitoolkit import api
-from scitoolkit.core.cluster import Pool
 from scitoolkit.core.dataset_card import verify
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
+from scitoolkit.generators.executors import Pool
 from scitoolkit.generators.job import orders
 from scitoolkit.generators.workers import finished, make_samples
 from scitoolkit.io.campaign import open_campaign

@@ -6,51 +6,14 @@ import contextlib
 import os
 import subprocess
 import sys
-from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
 
-from scitoolkit.core.cluster import Pool
-from scitoolkit.core.errors import BackendError
+pytest.importorskip("deephyper")
+
 from scitoolkit.search.evaluators import evaluators
-from scitoolkit.search.evaluators.cluster import ClusterEvaluator
-from scitoolkit.search.trial import Task
 from scitoolkit.testing import EvaluatorContract
-from scitoolkit.testing.trials import act
-
-
-class OneWorker(Executor):
-    """A cluster of one worker, which is this process; the trial with number 3 loses it."""
-
-    def submit(self, fn, /, task, *given):
-        future = Future()
-        try:
-            if task.trial == 3:
-                raise ConnectionError("the node went down")
-            future.set_result(fn(task, *given))
-        except ConnectionError as error:
-            future.set_exception(error)
-        return future
-
-
-@pytest.mark.multiproc
-def test_trials_of_a_cluster_fail_alone_unless_its_worker_is_lost(tmp_path):
-    running = ClusterEvaluator(act, Pool(OneWorker(), 1))
-    ended = []
-    for number, name in enumerate(("answer", "die", "raise")):
-        configuration = {"act": name, "failure": "disk"}
-        running.submit(Task(number, 0, configuration, 7, None, str(tmp_path / str(number)), False))
-        ended += running.wait(1.0)
-        assert running.wait(0.0) == []
-    assert [outcome.failure for outcome in ended] == ["", "worker died", "disk"]
-    assert [outcome.task.trial for outcome in ended] == [0, 1, 2]
-    assert all(outcome.worker == 0 for outcome in ended)
-    assert ended[0].metrics["seed"] == 7
-    running.submit(Task(3, 0, {"act": "answer"}, 7, None, str(tmp_path / "3"), False))
-    with pytest.raises(BackendError, match=r"worker of the cluster was lost.*node went down"):
-        running.wait(None)
-    running.close()
 
 
 @pytest.mark.slow

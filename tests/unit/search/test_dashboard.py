@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -86,49 +85,6 @@ def test_it_follows_a_search_that_runs(tmp_path):
         assert states == ["FAIL", "COMPLETE", "RUNNING"]
         assert study.trials[1].values == [2.0, 0.5]
         assert study.trials[1].user_attrs["size"] == 1.0
-
-
-def test_running_trials_move(tmp_path):
-    """The epochs of trials that run are shown before they have finished, and not twice."""
-    shown = []
-
-    def watched(configuration, trial):
-        for epoch in range(1, 4):
-            trial.report(epoch, objective=configuration["x"] / epoch)
-            copy.update() if shown else None
-            study = studies(storage)[tmp_path.name] if shown else None
-            if study is not None:
-                shown.append((trial.number, epoch, dict(study.trials[-1].intermediate_values)))
-        return configuration["x"]
-
-    space = {"x": real(1, 2)}
-    Search(space, watched, directory=tmp_path).run(trials=1)
-    copy, storage = copied(tmp_path)
-    shown.append(None)
-    history = Search(space, watched, directory=tmp_path).run(trials=2, resume=True)
-    x = history.searched[1].configuration["x"]
-    assert shown[1:] == [(1, n, {e: x / e for e in range(1, n + 1)}) for n in (1, 2, 3)]
-    copy.update()
-    (study,) = studies(storage).values()
-    assert study.trials[1].intermediate_values == {e: x / e for e in (1, 2, 3)}
-    assert study.trials[1].state.name == "COMPLETE"
-
-
-def test_the_epochs_of_a_training_are_shown_while_it_runs(tmp_path):
-    """A job reports to its search at the end; until then its own log of metrics tells."""
-    with search(tmp_path).asking() as asking:
-        asked = asking.ask()
-        copy, storage = copied(tmp_path)
-        folder = tmp_path / "trials" / f"{asked.trial:06d}"
-        folder.mkdir(parents=True)
-        for step, loss in ((10, 0.5), (20, 0.25)):
-            row = {"name": "validation/error", "value": loss, "unit": "", "step": step}
-            with (folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        copy.update()
-        (study,) = studies(storage).values()
-        assert study.trials[0].intermediate_values == {1: 0.5, 2: 0.25}
-        assert study.trials[0].state.name == "RUNNING"
 
 
 def test_pruned_trials_are_pruned(tmp_path):

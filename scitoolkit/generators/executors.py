@@ -1,8 +1,8 @@
-"""Workers of functions: processes of this machine, workers of a Ray cluster, or MPI ranks.
+"""Executors of samples: processes of this machine, workers of a Ray cluster, or MPI ranks.
 
-Samples of generators and trials of searches run on them. A caller gives up to `workers` functions
-at a time. What limits a function, or survives its death, is a supervised process on the worker's
-node (`supervised_pool`).
+Workers exchange data only through the files of the samples, so all must have access to the
+campaign's folder. An order contains the parameters and the seed, so the result does not depend on
+the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pool:
 
     Attributes:
         executor: runs functions on the workers; None for processes that are started when needed.
-        workers: number of functions that run in parallel.
+        workers: number of samples made in parallel.
     """
 
     executor: Executor | None
@@ -36,58 +36,54 @@ class Pool:
 
 
 @contextmanager
-def pool(
-    place: Place, processes: int, *, gpus: int = 0, key: str = "executor"
-) -> Iterator[Pool | None]:
+def pool(place: Place, processes: int) -> Iterator[Pool | None]:
     """Yield the pool of workers; None in an MPI rank that was a worker.
 
     Args:
         place: kind of workers.
-        processes: number of functions that run in parallel; MPI uses all ranks but the first, and
-            Ray with RAY_ADDRESS all processors of that cluster.
-        gpus: GPUs that Ray reserves for a function.
-        key: of the configuration that sets the place, for messages.
+        processes: number of samples made in parallel; MPI uses all ranks but the first, and Ray
+            with RAY_ADDRESS all processors of that cluster.
 
     Raises:
         BackendError: Ray or mpi4py is missing, or there is no cluster.
         ConfigError: there are several MPI ranks without `executor=mpi`, or one rank with it.
     """
     if place == "mpi":
-        with _mpi(key) as workers:
-            yield workers
+        with _mpi() as found:
+            yield found
         return
     ranks = max(int(os.environ.get(name, "1")) for name in SIZES)
     if ranks > 1:
         raise ConfigError(
-            f"{ranks} MPI ranks, each of which would do all the work",
-            where=key,
-            fix=f"{key}=mpi",
+            f"{ranks} MPI ranks, each of which would make all samples",
+            where="executor",
+            fix="executor=mpi",
         )
     with one_process():
         if place == "processes":
             yield Pool(None, processes)
         else:
-            with _ray(processes, gpus, key) as workers:
-                yield workers
+            with _ray(processes) as found:
+                yield found
 
 
 @contextmanager
-def _mpi(key: str) -> Iterator[Pool | None]:
+def _mpi() -> Iterator[Pool | None]:
     try:
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
-        raise missing_extra("mpi4py", "mpi", f"{key}=mpi ({error})") from None
+        raise missing_extra("mpi4py", "mpi", f"executor=mpi ({error})") from None
     except RuntimeError as error:  # mpi4py is installed without an MPI library
         raise BackendError(
-            f"{key}=mpi does not start ({error})", fix="install MPICH or Open MPI"
+            f"executor=mpi does not start ({error})", fix="install MPICH or Open MPI"
         ) from None
     size = MPI.COMM_WORLD.Get_size()
     if size < 2:
         raise ConfigError(
             "one MPI rank: there is no worker",
-            where=key,
-            fix=f"mpirun -n N, N > 1, or {key}=processes",
+            where="executor",
+            fix="mpirun -n N, N > 1, or executor=processes",
         )
     # Every rank is one process to the rest of the toolkit, whatever Slurm says.
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -96,28 +92,24 @@ def _mpi(key: str) -> Iterator[Pool | None]:
 
 
 @contextmanager
-def _ray(processes: int, gpus: int, key: str) -> Iterator[Pool]:
+def _ray(processes: int) -> Iterator[Pool]:
     try:
         import ray
     except ImportError as error:
-        raise missing_extra("ray", "ray", f"{key}=ray ({error})") from None
+        raise missing_extra("ray", "ray", f"executor=ray ({error})") from None
     address = os.environ.get("RAY_ADDRESS")
     where: dict[str, Any] = {"address": address} if address else {"num_cpus": processes}
     try:
-        # A caller who has connected already stays connected.
-        if not (connected := ray.is_initialized()):
-            ray.init(**where, logging_level="error", log_to_driver=False)
+        ray.init(**where, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError, OSError) as error:
         raise BackendError(
-            f"{key}=ray does not start ({error})",
+            f"executor=ray does not start ({error})",
             fix="RAY_ADDRESS=HOST:PORT of a running cluster, or none for this machine",
         ) from None
     try:
-        workers = int(ray.cluster_resources().get("CPU", processes))
-        yield Pool(RayExecutor(ray, gpus), workers)
+        yield Pool(RayExecutor(ray), int(ray.cluster_resources().get("CPU", processes)))
     finally:
-        if not connected:
-            ray.shutdown()
+        ray.shutdown()
 
 
 class RayExecutor(Executor):
@@ -125,15 +117,14 @@ class RayExecutor(Executor):
 
     Args:
         ray: the package, connected to a cluster.
-        gpus: reserved for each function.
     """
 
-    def __init__(self, ray: Any, gpus: int = 0) -> None:
-        self._ray, self._gpus = ray, gpus
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Send a function to a worker."""
-        # A function that kills its worker would kill the next one too.
-        remote = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(fn)
+        # A sample that kills its worker would kill the next one too.
+        remote = self._ray.remote(num_cpus=1, max_retries=0)(fn)
         future: Future[Any] = remote.remote(*args, **kwargs).future()
         return future
