@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -71,10 +71,15 @@ def coordinates_of(
     group, layout = segments.groups[segments.group[segment]], layout_of(header)
     found: dict[str, Coordinate] = {}
     for channel in channels:
+        array = channel.array
         for dim, size in zip(channel.dims, channel.shape, strict=True):
             stored = None if dim in found else layout.coordinate(header, group, dim)
             if stored is None or stored.values is None:
                 continue
+            axis = array.centring[array.roles.index(dim)] if array.centring else None
+            if axis is not None:
+                centres = stored.values[axis.first : axis.first + size]
+                stored = replace(stored, shape=centres.shape, values=centres)
             if stored.shape != (size,):
                 raise DataError(
                     f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
