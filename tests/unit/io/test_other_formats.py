@@ -159,7 +159,7 @@ def test_a_step_is_read_once_for_all_its_fields(tmp_path, monkeypatch):
     for _ in range(2):
         for step in range(4):
             for name, truth in fields.items():
-                row = sets[name].members([0], step, step + 1)[0, 0]
+                row = sets[name].reader(step).read(0, 1)
                 assert sorted(row.reshape(-1)) == pytest.approx(sorted(truth[step]), rel=1e-6)
     assert len(opened) == 8
 
