@@ -103,6 +103,26 @@ def test_a_store_behind_a_url_is_read_where_it_is(served, version, shards):
     assert local_path(f"{url}/a.zarr").stat().st_size < 20000  # references, no values
 
 
+def test_folders_of_a_store_are_asked_for_at_once(served, monkeypatch):
+    folder, url = served
+    to_zarr(waves(rows=40), folder / "a.zarr")
+    waiting, most, lock, answer = [0], [0], threading.Lock(), Server.do_GET
+
+    def slow(self):
+        with lock:
+            waiting[0] += 1
+            most[0] = max(most[0], waiting[0])
+        threading.Event().wait(0.05)
+        with lock:
+            waiting[0] -= 1
+        return answer(self)
+
+    monkeypatch.setattr(Server, "do_GET", slow)
+    found = json.loads(local_path(f"{url}/a.zarr").read_text())["refs"]
+    assert {f"u/c/{k}/0/0" for k in range(8)} <= set(found)
+    assert most[0] >= 4
+
+
 @pytest.mark.parametrize("shards", [None, (10, 8, 9)])
 def test_a_chunk_that_a_remote_store_lacks_is_refused(served, shards):
     folder, url = served
