@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -76,18 +76,18 @@ def coordinates_of(
             stored = None if dim in found else layout.coordinate(header, group, dim)
             if stored is None or stored.values is None:
                 continue
+            points = stored.values
             axis = array.centring[array.roles.index(dim)] if array.centring else None
             if axis is not None:
-                centres = stored.values[axis.first : axis.first + size]
-                stored = replace(stored, shape=centres.shape, values=centres)
-            if stored.shape != (size,):
+                points = points[axis.first : axis.first + size]
+            if points.shape != (size,):
                 raise DataError(
-                    f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
+                    f"{points.shape[0]} values along {dim}, but {channel.array.path} has {size}",
                     where=f"{header.path}: variable {stored.name}",
                     fix="write the coordinate and the field with the same points",
                 )
             attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
-            found[dim] = ((dim,), stored.values, attrs)
+            found[dim] = ((dim,), points, attrs)
     return found
 
 

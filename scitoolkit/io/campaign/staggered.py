@@ -236,7 +236,9 @@ def _moved(
     array: Array, places: Mapping[str, _Place], low: Mapping[str, int], high: Mapping[str, int]
 ) -> Array:
     """Return an array at the centres, with how each of its axes is read."""
-    roles, shape, axes = [], [], []
+    roles: list[str] = []
+    shape: list[int] = []
+    axes: list[Centring | None] = []
     for role, size in zip(array.roles, array.shape, strict=True):
         place = places.get(role)
         centre = place.centre if place is not None else role
@@ -327,7 +329,8 @@ class CentredReader:
 
     def _stored(self, first: int, last: int) -> tuple[Any, list[np.ndarray | None]]:
         """Return the reader of the faces of a window, and which of them each centre has."""
-        layout, crop = self.layout, []
+        layout = self.layout
+        crop: list[slice] = []
         below: list[np.ndarray | None] = []
         window = layout.window(first, last)
         for wanted, axis, size in zip(
