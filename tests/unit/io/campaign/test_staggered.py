@@ -128,9 +128,18 @@ def test_sgrid(tmp_path, padding, faces, cells, shift):
     stored = write(
         tmp_path / "a.nc",
         {"T": (at, (4, 5, 7), {}), "U": (("time", "y", "xn"), (4, 5, faces), {})},
-        {"grid": ((), 1, {"cf_role": "grid_topology", "topology_dimension": 2,
-                          "face_dimensions": f"x: xn (padding: {padding})"})},
-    )  # fmt: skip
+        {
+            "grid": (
+                (),
+                1,
+                {
+                    "cf_role": "grid_topology",
+                    "topology_dimension": 2,
+                    "face_dimensions": f"x: xn (padding: {padding})",
+                },
+            )
+        },
+    )
     _, values = read(tmp_path / "a.nc", ["T", "U"])
     u, (low, high) = stored["U"], cells
     left = u[..., low + shift : high + shift]
@@ -161,13 +170,20 @@ def test_what_is_not_known_is_refused(tmp_path):
     with pytest.raises(DataError, match="no dim of the fields is known to lie between cells"):
         read(tmp_path / "a.nc", ["T"])
     wide = ("time", "south_north", "west_east_stag")
-    write(tmp_path / "b.nc", {"T": (("time", "south_north", "west_east"), (4, 5, 7), {}),
-                              "U": (wide, (4, 5, 11), {})})  # fmt: skip
+    write(
+        tmp_path / "b.nc",
+        {"T": (("time", "south_north", "west_east"), (4, 5, 7), {}), "U": (wide, (4, 5, 11), {})},
+    )
     with pytest.raises(DataError, match="11 entries of west_east_stag beside 7 of west_east"):
         read(tmp_path / "b.nc", ["T", "U"])
-    write(tmp_path / "c.nc", {"T": (("time", "south_north", "west_east"), (4, 5, 7), {}),
-                              "U": (("time", "south_north", "west_east_stag"), (4, 5, 8), {}),
-                              "W": (("time", "z_stag", "west_east"), (4, 5, 7), {})})  # fmt: skip
+    write(
+        tmp_path / "c.nc",
+        {
+            "T": (("time", "south_north", "west_east"), (4, 5, 7), {}),
+            "U": (("time", "south_north", "west_east_stag"), (4, 5, 8), {}),
+            "W": (("time", "z_stag", "west_east"), (4, 5, 7), {}),
+        },
+    )
     with pytest.raises(
         DataError, match="z_stag lies between cells of a dim that the file does not"
     ):
