@@ -203,19 +203,27 @@ class ChunkExtras:
 
         Raises:
             ConfigError: they are not as `settings` returns them.
+            DataError: the bytes of the enhancer are damaged.
         """
         try:
             enhancer = settings.get("enhancer")
             named = enhancer and (ENHANCERS[ENHANCERS.index(enhancer[0])], enhancer[1])
             data = named and (named[0], bytes.fromhex(named[1]))
             fills = tuple(float(value) for value in settings.get("fills") or ())
-            return cls(bool(settings.get("relative", False)), fills, data or None)
+            extras = cls(bool(settings.get("relative", False)), fills, data or None)
         except (TypeError, ValueError, IndexError) as error:
             raise ConfigError(f"settings of the codec: {error}") from None
+        if extras.enhancer:
+            _refuse_damaged(*extras.enhancer)
+        return extras
 
 
 def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
-    """Return name and bytes of the enhancer in the parameters of chunks; None if there is none."""
+    """Return name and bytes of the enhancer in the parameters of chunks; None if there is none.
+
+    Raises:
+        DataError: its bytes are damaged.
+    """
     words = list(parameters)
     at = 7 + words[6] if len(words) > 7 and words[0] == EXTENDED else len(words)
     while at < len(words):
@@ -223,9 +231,23 @@ def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
         if kind == _ENHANCER:
             head, *body = words[at + 1 : at + 1 + count]
             data = np.array(body, "<u4").tobytes()[: head & 0xFFFFFF]
-            return ENHANCERS[(head >> 24) - 1], data
+            name = ENHANCERS[(head >> 24) - 1]
+            _refuse_damaged(name, data)
+            return name, data
         at += 1 + count
     return None
+
+
+def _refuse_damaged(enhancer: str, data: bytes) -> None:
+    """Raise DataError if the bytes of an enhancer are damaged, as the C library would."""
+    # Both call functions of this module.
+    from scitoolkit.compression.enhancers.group_weights import GroupWeights
+    from scitoolkit.compression.enhancers.linear import LinearTaps
+
+    if enhancer == "network":
+        GroupWeights.from_bytes(data)
+    else:
+        LinearTaps.from_bytes(data, 1.0)
 
 
 def _bits(value: float, dtype: np.dtype) -> tuple[int, int]:
