@@ -93,7 +93,7 @@ def _preview(stream: memoryview, share: float) -> Preview:
         return _joined(
             header,
             [
-                # Of slabs without a picture in a progressive stream: wholly missing, constant, tiny.
+                # Slabs without a picture in a progressive stream: all missing, constant, tiny.
                 _preview(data, 1.0 if progressive and not about.get("stages") else share)
                 for data, about in slabs
             ],
