@@ -15,7 +15,6 @@ from typing import ClassVar
 import numpy as np
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.errors import DataError
 from scitoolkit.core.plugins import Kind, NeedsPackages
 
 
@@ -79,17 +78,3 @@ enhancers: Kind[type[Enhancer]] = Kind(
     "lowers the error of a decoded field",
     contract="scitoolkit.testing:EnhancerContract",
 )
-
-
-def refuse_falling(limits: np.ndarray, name: str) -> None:
-    """Raise DataError if the limits between classes or groups of points do not rise.
-
-    Args:
-        limits: (G - 1,) as read from a stream or a file.
-        name: of the enhancer.
-    """
-    if np.isnan(limits).any() or not (limits[1:] > limits[:-1]).all():
-        raise DataError(
-            f"damaged stream: the limits of the enhancer {name} do not rise ({limits.tolist()})",
-            fix="compress the original again, or restore the file from a backup",
-        )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression.enhancers.base import refuse_falling
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.errors import DataError
 

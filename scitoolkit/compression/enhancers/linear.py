@@ -19,8 +19,9 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from scitoolkit.compression.enhancers.base import Enhancer, refuse_falling
+from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check, unavailable
 from scitoolkit.core.errors import DataError
 

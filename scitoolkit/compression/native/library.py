@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import limits_of, refuse_falling
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.ops.codegen import load_library
 from scitoolkit.ops.codegen.compile import read
@@ -203,7 +204,7 @@ class ChunkExtras:
 
         Raises:
             ConfigError: they are not as `settings` returns them.
-            DataError: the bytes of the enhancer are damaged.
+            DataError: the limits of the enhancer do not rise.
         """
         try:
             enhancer = settings.get("enhancer")
@@ -214,7 +215,8 @@ class ChunkExtras:
         except (TypeError, ValueError, IndexError) as error:
             raise ConfigError(f"settings of the codec: {error}") from None
         if extras.enhancer:
-            _refuse_damaged(*extras.enhancer)
+            name, stored = extras.enhancer
+            refuse_falling(limits_of(name, stored), name)
         return extras
 
 
@@ -222,7 +224,7 @@ def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
     """Return name and bytes of the enhancer in the parameters of chunks; None if there is none.
 
     Raises:
-        DataError: its bytes are damaged.
+        DataError: its limits do not rise.
     """
     words = list(parameters)
     at = 7 + words[6] if len(words) > 7 and words[0] == EXTENDED else len(words)
@@ -232,22 +234,10 @@ def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
             head, *body = words[at + 1 : at + 1 + count]
             data = np.array(body, "<u4").tobytes()[: head & 0xFFFFFF]
             name = ENHANCERS[(head >> 24) - 1]
-            _refuse_damaged(name, data)
+            refuse_falling(limits_of(name, data), name)
             return name, data
         at += 1 + count
     return None
-
-
-def _refuse_damaged(enhancer: str, data: bytes) -> None:
-    """Raise DataError if the bytes of an enhancer are damaged, as the C library would."""
-    # Both call functions of this module.
-    from scitoolkit.compression.enhancers.group_weights import GroupWeights
-    from scitoolkit.compression.enhancers.linear import LinearTaps
-
-    if enhancer == "network":
-        GroupWeights.from_bytes(data)
-    else:
-        LinearTaps.from_bytes(data, 1.0)
 
 
 def _bits(value: float, dtype: np.dtype) -> tuple[int, int]:
