@@ -42,12 +42,16 @@ def _mesh(figures: dict[str, Any]) -> str:
             f"recomputed, float32) on a mesh of {figures['nodes']:,} nodes and "
             f"{figures['edges']:,} edges around a cylinder, of which "
             f"{100 * figures['cut']:.1f} % join two parts (`python benchmarks/run.py "
-            f"mesh_graph_net`). The loss agrees to {figures['loss_relative']:.0e}, the gradient of "
-            f"each weight to {figures['gradient_relative']:.0e}; {_costs(figures)}:",
+            f"mesh_graph_net`). The loss is {_difference(figures['loss_relative'])}, the gradient "
+            f"of each weight {_difference(figures['gradient_relative'])}; {_costs(figures)}:",
             "",
             *_rows(figures),
         ]
     )
+
+
+def _difference(relative: float) -> str:
+    return f"equal to {relative:.0e}" if relative else "the same number"
 
 
 def _costs(figures: dict[str, Any]) -> str:
