@@ -101,16 +101,6 @@ ROWS = {
         "uncalibrated spread of the members: coverage {coverage_of_the_spread_alone[0]:.2f} after "
         "one step",
     ),
-    "emulation_noise": (
-        "90 % bands of rollouts of one emulator with noise, leads of 1 to 16 steps",
-        "Kuramoto-Sivashinsky, calibrated on {trajectories[1]} trajectories, tested on "
-        "{trajectories[2]} others",
-        "coverage {coverage90_min:.3f} to {coverage90_max:.3f} over all leads; of the {members} "
-        "members without calibration {members_coverage90_min:.3f} to {members_coverage90_max:.3f}, "
-        "their CRPS at most {members_crps_over_mae_max:.2f} of the mean absolute error; "
-        "{cpu_seconds:.0f} CPU-s",
-        "the members' mean as a single forecast: CRPS 1 mean absolute error",
-    ),
     "superres_rb2d": (
         "Super-resolution of turbulent convection, 16 x 64 x 256 nodes from 4 x 8 x 32",
         "Rayleigh-Bénard at Ra 10⁶, trained on 40 frames of one flow, tested on 16 of another",
