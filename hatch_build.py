@@ -6,7 +6,9 @@ import hashlib
 import json
 import re
 import sysconfig
+import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,21 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 KINDS = ("datasets", "surrogates", "workflows")
 CARRIED = {".md", ".yaml", ".sh"}
 KERNELS = "scitoolkit/ops/codegen/_prebuilt"
+ARCHIVE = "libraries.tar.xz"  # as in scitoolkit.ops.codegen.prebuilt
+
+
+def archive(files: Sequence[Path], root: Path, target: Path) -> Path:
+    """Write files, named relative to a folder, to one archive; the same bytes for the same files.
+
+    Compressed one by one, as a wheel does, the libraries take more than twice the space.
+    """
+    with tarfile.open(target, "w:xz", preset=9) as out:
+        for file in files:
+            member = tarfile.TarInfo(str(file.relative_to(root)))
+            member.size = file.stat().st_size
+            with file.open("rb") as content:
+                out.addfile(member, content)
+    return target
 
 
 class ContentHook(BuildHookInterface[Any]):
@@ -30,8 +47,10 @@ class ContentHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         root = Path(self.root)
-        if any((root / KERNELS).glob("*/*.so")):
-            build_data["force_include"][str(root / KERNELS)] = KERNELS
+        libraries = sorted((root / KERNELS).glob("*/*.so"))
+        if libraries:
+            packed = archive(libraries, root / KERNELS, Path(tempfile.mkdtemp()) / ARCHIVE)
+            build_data["force_include"][str(packed)] = f"{KERNELS}/{ARCHIVE}"
             build_data["pure_python"] = False
             build_data["tag"] = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
         lines = (root / ".gitignore").read_text(encoding="utf-8").splitlines()

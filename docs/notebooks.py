@@ -5,7 +5,7 @@ of commands marked as bash (`%%bash -e`; commands with places to fill in are not
 which have a title (`%%writefile TITLE`). The pages are the source, and their blocks run in the
 tests; a test fails when a notebook differs from its page. `--execute NAME` runs the cells of one in
 a kernel, for which nbclient and ipykernel must be installed, and stores the outputs in the current
-folder.
+folder. `--cells NAME` runs them in this process, without Jupyter, and stores nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,8 +79,34 @@ def execute(name: str) -> Path:
     return target
 
 
+def run_cells(name: str) -> int:
+    """Run the cells of a notebook in the current folder, as a kernel would; return their number.
+
+    Raises:
+        subprocess.CalledProcessError: a command that fails.
+        ValueError: a cell with another magic than those that `cells` writes.
+    """
+    book = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    codes = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
+    main_module: dict[str, object] = sys.modules["__main__"].__dict__
+    for number, code in enumerate(codes):
+        head, _, body = code.partition("\n")
+        if head == "%%bash -e":
+            subprocess.run(["bash", "-e", "-c", body], check=True)
+        elif head.startswith("%%writefile "):
+            Path(head.removeprefix("%%writefile ")).write_text(body + "\n", encoding="utf-8")
+        elif head.startswith("%"):
+            raise ValueError(f"cell {number} of {name}: {head}")
+        else:
+            exec(compile(code, f"{name}.ipynb cell {number}", "exec"), main_module)
+    return len(codes)
+
+
 def main() -> None:
     """Write all notebooks, or execute one."""
+    if "--cells" in sys.argv:
+        print(run_cells(sys.argv[-1]))
+        return
     if "--execute" in sys.argv:
         print(execute(sys.argv[-1]))
         return

@@ -24,8 +24,10 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from pydantic_core import PydanticCustomError, core_schema
 
 from scitoolkit.core.errors import BackendError, ConfigError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
 
+log = get_logger(__name__)
 T = TypeVar("T")
 GROUP = "scitoolkit."
 _entered: ContextVar[frozenset[str]] = ContextVar("_entered", default=frozenset())
@@ -166,7 +168,7 @@ class Kind(Generic[T]):
             return self._loaded[entry]
         try:
             member = cast(T, entry.load())
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
             raise BackendError(
                 f"{self.name} {name!r} cannot be loaded ({error})",
                 where=f"entry point {entry.value} of {_origin(entry)}",
@@ -301,10 +303,18 @@ def _installed() -> dict[str, dict[str, EntryPoint]]:
     groups: dict[str, dict[str, EntryPoint]] = {}
     seen: set[str] = set()
     for distribution in distributions():
-        ours = [e for e in distribution.entry_points if e.group.startswith(GROUP)]
-        if not ours or distribution.name in seen:  # seen: another copy, later on sys.path
+        try:
+            ours = [e for e in distribution.entry_points if e.group.startswith(GROUP)]
+            name = distribution.name if ours else ""
+        # A damaged file of another package must not end every command; what it raises is whatever
+        # the standard library met first (UnicodeDecodeError, TypeError, AttributeError, OSError).
+        except Exception as error:
+            place = distribution.locate_file("")
+            log.warning("plug-ins of a package in %s are not read: %s", place, error)
             continue
-        seen.add(distribution.name)
+        if not ours or name in seen:  # seen: another copy, later on sys.path
+            continue
+        seen.add(name)
         for entry in ours:
             groups.setdefault(entry.group, {}).setdefault(entry.name, entry)
     return groups

@@ -9,6 +9,9 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.forecasting.config import ForecastingConfig as ForecastingConfig
+    from scitoolkit.forecasting.estimators import PODTransformer as PODTransformer
+    from scitoolkit.forecasting.estimators import PolynomialForecaster as PolynomialForecaster
+    from scitoolkit.forecasting.estimators import lagged_table as lagged_table
     from scitoolkit.forecasting.forecasters.autoregression import (
         AnomalyAutoregression as AnomalyAutoregression,
     )
@@ -36,12 +39,15 @@ _HOMES = {
     "ForecastingConfig": "config",
     "ForecastingJob": "job",
     "POD": "pod",
+    "PODTransformer": "estimators",
     "Persistence": "forecasters.persistence",
     "PodLSTM": "lstm",
+    "PolynomialForecaster": "estimators",
     "RidgeAutoregression": "forecasters.ridge",
     "Series": "windows",
     "Windows": "windows",
     "all_windows": "windows",
+    "lagged_table": "estimators",
 }
 __all__ = [*_HOMES]
 

@@ -16,11 +16,14 @@ from scitoolkit.training.ranks.collectives import ReturnHalo, SumOverRanks
 def _gather(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     x, dim, index = arguments(("self", "dim", "index"), args, kwargs, input="self")
     dim = dim % x.dim()
+    # Indices of sources count own rows first and rows of the halo after them, which is the order in
+    # which `extended` appends what it receives.
     whole = local.extended(x, dim) if local.needs_halo(x, dim, index) else x
     out = func(whole, dim, index)
     tag, rows = tag_of(x), tag_of(index)
     if rows is not None:
         place = dim if name == "index_select" else rows.dim
+        # Gathering from indices by indices gives indices: edge_index[0][mask] still holds sources.
         role = tag.role if tag is not None and rows.role is None else None
         return put_tag(out, Tag(place, rows.ids, role))
     return local.tagged(out, name, (x,), {})
@@ -30,6 +33,7 @@ def _getitem(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     x, index = args
     parts = index if isinstance(index, tuple) else (index,)
     whole, dim = x, 0
+    # At most one dimension is distributed, so that the first index that reaches the halo decides.
     for part, dim in indexed_dims(parts, x):
         if isinstance(part, Tensor) and local.needs_halo(x, dim, part):
             whole = local.extended(x, dim)
@@ -52,6 +56,9 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     if local.needs_halo(x, dim, index):
         if not total:
             return _onto_sources(local, func, name, (x, dim, index, source), args, kwargs)
+        # Sums onto sources: a rank has edges whose source is another's. Each rank sums into own and
+        # halo rows; the halo's part returns to its owner. This is the transpose of the exchange of
+        # a gather, so that each is the exact derivative of the other.
         size = list(x.shape)
         size[dim] += local.part.halo.rows_received
         wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
@@ -60,9 +67,11 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         sums = (near + far).movedim(0, dim)
         out = x.add_(sums) if name.endswith("_") else x + sums
         return put_tag(out, Tag(dim, local.part.nodes))
+    # An edge lies with its target, so that nothing is missing from the sums of own rows.
     if role == TARGET and x.size(dim) == local.num_own:
         return put_tag(func(*args, **kwargs), Tag(dim, local.part.nodes))
     rows = tag_of(source) if tag_of(index) is None else tag_of(index)
+    # A result without distributed rows, such as one row a graph, has contributions of all ranks.
     if tag_of(x) is None and role is None and rows is not None:
         place = min(dim, index.dim() - 1)
         if tag_of(index) is None and index.size(place) == source.size(dim):
@@ -81,6 +90,8 @@ def _onto_sources(
     numbers = local.extended(local.part.nodes, 0)[index]
     index = local.whole(put_tag(numbers, tag_of(index)), by_number=False)
     source = local.whole(source, by_number=False)
+    # Maxima and products of parts do not combine with the value that `x` starts from, which would
+    # count once a rank: the whole is computed once, in the order of a single process.
     rows = func(local.whole(x), dim, index, source, *args[4:], **_further(kwargs))
     out = local.own_rows(rows, Tag(dim, local.part.nodes))
     return x.copy_(out) if name.endswith("_") else out
@@ -99,6 +110,7 @@ def _pooled(
     x, dim, index, source = call
     if total:
         part = _add(name, torch.zeros_like(x), dim, index, source)
+        # Zeros, not `x`, take the part: `x` is the same on every rank and must be added once.
         sums = SumOverRanks.apply(part, local.ranks)
         return x.add_(sums) if name.endswith("_") else x + sums
     index = local.whole(index)

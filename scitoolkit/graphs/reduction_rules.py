@@ -21,6 +21,8 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     if tag is None or any(isinstance(a, Tensor) for a in args[1:]) or "other" in kwargs:
         return divide(local, func, name, args, kwargs)
     if tag.role is not None and name in ("max", "amax") and len(args) == 1 and not kwargs:
+        # `edge_index.max() + 1` is how layers count nodes. Local indices reach into the halo, whose
+        # rows the layer must not allocate.
         return x.new_tensor(local.num_own - 1)
     dims, keep = reduced_dims(name, x, args, kwargs)
     if tag.dim not in dims:
@@ -31,6 +33,8 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         return out
     if local.ranks.size == 1:
         return func(*args, **kwargs)
+    # A mean is a sum over all ranks by a count over all ranks: means of ranks with unequal numbers
+    # of rows do not average to it.
     if name == "sum" or (name == "mean" and x.is_floating_point()):
         sums = SumOverRanks.apply(
             torch.sum(x, dims, keepdim=keep, dtype=kwargs.get("dtype")), local.ranks
@@ -53,6 +57,7 @@ def _deviation(
     bools = [a for a in args[1:] if isinstance(a, bool)]
     correction = kwargs.get("correction", kwargs.get("unbiased", bools[0] if bools else 1))
     count = local.numbers(x, tag, dims)
+    # Two passes, since the sum of squares minus the square of the sum cancels in float32.
     mean = SumOverRanks.apply(x.sum(dims, keepdim=True), local.ranks) / count
     squares = SumOverRanks.apply((x - mean).square().sum(dims, keepdim=keep), local.ranks)
     variance = squares / max(0, count - int(correction))
@@ -61,6 +66,7 @@ def _deviation(
 
 def _agreed(local: LocalRows, func: Any, x: Tensor) -> Tensor:
     """Reduce local elements, then the results of all ranks that have elements."""
+    # A rank may have no rows, and nothing has no maximum; all ranks must take part all the same.
     counts = gather_counts(local.ranks, x.numel())
     own = func(x).view(1) if x.numel() else x.new_zeros(1)
     flags = own.dtype == torch.bool
@@ -85,6 +91,7 @@ def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     if not along:
         return local.passed(func, name, args, kwargs)
     kwargs = {k: v for k, v in kwargs.items() if k != "input"}
+    # Exact but not divided: every rank computes all rows and keeps its own, as their order matters.
     return local.own_rows(func(local.whole(x), *args[1:], **kwargs), tag)
 
 

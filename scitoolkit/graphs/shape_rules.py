@@ -18,6 +18,9 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
         return out
     x = args[0]
     size = x.size(tag.dim)
+    # A size is used in two ways: as the extent of a new local tensor, and as the number of nodes of
+    # the graph. It stays the local integer, and knows the total for the second use; the collective
+    # that counts it runs only if that is asked for.
     rows = RowCount.of(size, tag, lambda: local.total(size, tag))
     if isinstance(out, torch.Size):
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
@@ -30,6 +33,7 @@ def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) ->
     tag = tag_of(x)
     if tag is None:
         return out
+    # Only the extent of the distributed dimension differs from rank to rank.
     size = x.size(tag.dim)
     others = math.prod(n for dim, n in enumerate(x.shape) if dim != tag.dim)
     return DistributedCount.with_total(out, lambda: local.total(size, tag) * others)
@@ -52,12 +56,15 @@ def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         return out
     roles = [t.role for t in tags if t is not None and t.role is not None]
     if name == "stack":
+        # Stacking two index vectors makes an edge_index, whose rows have the roles of the parts.
         role: Any = (
             tuple(t.role if t is not None and t.role else EITHER for t in tags)
             if roles and dim == 0
             else None
         )
         return put_tag(out, Tag(lead.dim + (lead.dim >= dim), lead.ids, role))
+    # Beside each other, features of the same rows keep the row numbers of the first; one after
+    # another, rows are as many as all together, and are numbered only if all parts are.
     ids = lead.ids
     if dim == lead.dim:
         every = [t.ids for t in tags if t is not None and t.ids is not None]
@@ -73,6 +80,7 @@ def _flipped(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     if tag is None:
         return out
     dims = list(flat((args[1:], tuple(kwargs.values()))))
+    # Flipping an edge_index exchanges sources and targets; flipping columns of features does not.
     role = tag.role[::-1] if isinstance(tag.role, tuple) and dims in ([0], [-2]) else tag.role
     flips_rows = tag.dim in [d % out.dim() for d in dims]
     ids = tag.ids.flip(0) if flips_rows and tag.ids is not None else tag.ids
@@ -85,6 +93,7 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         return out
     dim = kwargs.get("dim", args[1] if len(args) > 1 and name == "unbind" else 0)
     if name == "unbind":
+        # One tensor a local row: their number differs by rank, and none of them is distributed.
         if dim % args[0].dim() == tag.dim:
             return out
         roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)

@@ -60,6 +60,22 @@ WORDS = [
     b"-9223372036854775809",
 ]
 
+MARK = "executed"
+"""Folder that the code in `CODE` would make in the current folder, were it executed."""
+CODE = [
+    b"!!python/object/apply:os.mkdir [executed]",
+    b"!!python/object/new:os.mkdir ['executed']",
+    b"__import__('os').mkdir('executed')",
+    b"cos\nmkdir\n(S'executed'\ntR.",  # a pickle
+    b"\x80\x04\x8c\x02os\x8c\x05mkdir\x93\x8c\x08executed\x85R.",
+    b"{{ self.__init__.__globals__.os.mkdir('executed') }}",
+    b"os:mkdir",
+    b"$(mkdir executed)",
+    b"`mkdir executed`",
+    b"; mkdir executed ;",
+    b"| mkdir executed",
+]
+
 
 @dataclass(frozen=True)
 class Parser:
@@ -97,7 +113,10 @@ class FolderParser:
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Return data after one to four seeded changes: of bits, bytes, words, lengths or order."""
+    """Return data after one to four seeded changes: of bits, bytes, words, lengths or order.
+
+    One of eight receives code as well.
+    """
     out = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         # Headers are what a parser believes, hence half of the changes are near the beginning.
@@ -119,6 +138,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
         else:
             start = rng.randrange(max(1, len(out)))
             out[at:at] = out[start : start + rng.randint(1, 64)]
+    if rng.random() < 0.125:
+        at = rng.randrange(len(out) + 1)
+        out[at : at + rng.choice((0, 4, 40))] = rng.choice(CODE)
     return bytes(out)
 
 
@@ -127,6 +149,7 @@ def cases(parser: Parser | FolderParser, name: str, count: int, first: int = 0) 
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        os.chdir(scratch)
         if isinstance(parser, Parser):
             path = folder / f"case{parser.suffix}"
             inputs = [(path, path, data) for data in parser.seeds(folder)]
@@ -161,6 +184,9 @@ def cases(parser: Parser | FolderParser, name: str, count: int, first: int = 0) 
                 print(json.dumps(row), flush=True)
             signal.alarm(0)
             faulthandler.cancel_dump_traceback_later()
+            if os.path.lexists(MARK):
+                print(json.dumps({"case": number, "executed": path.name}), flush=True)
+                os.rmdir(MARK)
             taken = time.process_time() - started
             if taken > LONGEST:
                 print(json.dumps({"case": number, "seconds": round(taken, 1)}), flush=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from format_cases import FORMATS
 from fuzzing import ROOT, Parser, cases
 from store_cases import STORES
+from untrusted_cases import UNTRUSTED
 
 
 def equation_texts(folder: Path) -> list[bytes]:
@@ -237,6 +238,7 @@ PARSERS = {
     "model_weights": Parser(model_files("weights.safetensors"), parse_model("weights.safetensors")),
     **FORMATS,
     **STORES,
+    **UNTRUSTED,
 }
 
 

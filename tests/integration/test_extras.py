@@ -91,6 +91,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
     "tensorboard": [LOGGER.format(name="tensorboard")],
     "mlflow": [LOGGER.format(name="mlflow")],
     "wandb": [LOGGER.format(name="wandb")],
+    "sklearn": ["from scitoolkit.forecasting import PODTransformer, PolynomialForecaster\n"],
     "hub": ["from huggingface_hub import HfApi\n"],
     "loader": [LOADER],
     "emulation": [ONNX, SERIES, ("validate", str(WORKFLOWS / "field_surrogate"))],

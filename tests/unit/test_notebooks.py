@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,3 +54,29 @@ def test_text_commands_code_and_other_blocks():
         ("code", "x = 1"),
         ("markdown", "end"),
     ]
+
+
+def run(folder: Path, page: str) -> subprocess.CompletedProcess[str]:
+    """Run the cells of a page in a folder, in a process of their own."""
+    (folder / "a.ipynb").write_text(notebooks.notebook(page), encoding="utf-8")
+    code = (
+        f"import sys; sys.path.insert(0, {str(DOCS)!r}); import notebooks\n"
+        f"from pathlib import Path; notebooks.FOLDER = Path({str(folder)!r})\n"
+        "print(notebooks.run_cells('a'), 'cells')"
+    )
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+
+
+def test_cells_run_in_order_and_the_first_failure_ends_them(tmp_path):
+    page = (
+        "# A\n```python\nx = 3\n```\n"
+        '```text title="n.txt"\nfour\n```\n'
+        "```bash\ncat n.txt > copy.txt\n```\n"
+        "```python\nprint(x, open('copy.txt').read().strip())\n```\n"
+    )
+    done = run(tmp_path, page)
+    assert (done.returncode, done.stdout.split("\n")[:2]) == (0, ["3 four", "4 cells"])
+    for bad in ("```bash\nfalse\n```\n", "```python\n1 / 0\n```\n", "```python\n%ls\n```\n"):
+        done = run(tmp_path, page + bad + "```python\nprint('after')\n```\n")
+        assert done.returncode
+        assert "after" not in done.stdout

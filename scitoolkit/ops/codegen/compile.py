@@ -225,7 +225,7 @@ def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...] = ()) ->
 
 def is_prebuilt(library: ctypes.CDLL) -> bool:
     """Return whether a loaded library came with the package."""
-    return Path(library._name).is_relative_to(prebuilt.PREBUILT)
+    return Path(library._name).is_relative_to(prebuilt.folder())
 
 
 @functools.cache

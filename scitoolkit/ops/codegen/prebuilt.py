@@ -4,7 +4,8 @@
 named by the digest of their source and flags. With a working compiler kernels are compiled for the
 local machine, with the flags in $SCITOOLKIT_CFLAGS. Otherwise the library of the highest level that
 the processor supports is loaded. The folder is part of the installed package and is trusted like
-its Python code.
+its Python code. A wheel has it as one archive, since libraries that resemble each other compress
+best together; it is unpacked beside the cache of kernels when it is first needed.
 
 A library is not linked to an OpenMP runtime and uses that of torch. A process then has one pool of
 threads, and no system package is needed.
@@ -16,14 +17,23 @@ import ctypes
 import ctypes.util
 import functools
 import hashlib
+import lzma
 import os
 import platform
+import re
+import tarfile
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from scitoolkit.core.errors import BackendError
 from scitoolkit.core.files import write_atomic
+from scitoolkit.ops.codegen.cache import cache_directory, distrust, fallback_directory
 
 PREBUILT = Path(__file__).with_name("_prebuilt")
+ARCHIVE = "libraries.tar.xz"
+"""File in `PREBUILT` with its other contents."""
+_MEMBER = re.compile(r"[\w.-]+/[0-9a-f]{32}\.so")
 # Variable that names the folder to which every requested C source is written with its flags, for
 # prebuild_kernels.py and for reading.
 SOURCES = "SCITOOLKIT_KERNEL_SOURCES"
@@ -77,10 +87,70 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join((source, *flags, str(VERSION))).encode()).hexdigest()[:32]
 
 
+def folder() -> Path:
+    """Return the folder with a folder of libraries for each level, unpacked if necessary.
+
+    Raises:
+        BackendError: the archive is damaged, or there is no private folder to unpack it into.
+    """
+    archive = PREBUILT / ARCHIVE
+    return _unpacked(archive) if archive.is_file() else PREBUILT
+
+
+@functools.cache
+def _unpacked(archive: Path) -> Path:
+    name = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
+    reasons = []
+    for parent in (cache_directory().parent, fallback_directory().parent):
+        place = parent / "prebuilt" / name
+        try:
+            if not place.is_dir():
+                _unpack(archive, place)
+            reason = distrust(place.stat()) or distrust(place.parent.stat())
+        except OSError as error:
+            reason = str(error)
+        if not reason:
+            return place
+        reasons.append(f"{place}: {reason}")
+    raise BackendError(
+        "prebuilt kernels cannot be unpacked",
+        where="; ".join(reasons),
+        fix="set SCITOOLKIT_CACHE to a folder that only you may write",
+    )
+
+
+def _unpack(archive: Path, place: Path) -> None:
+    """Write the libraries of an archive to a new folder, whole or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as scratch:
+        staged = Path(scratch) / "levels"
+        staged.mkdir(mode=0o700)
+        try:
+            with tarfile.open(archive, "r:xz") as libraries:
+                for member in libraries:
+                    file = libraries.extractfile(member)
+                    if file is None or not _MEMBER.fullmatch(member.name):
+                        raise tarfile.ReadError(f"a member named {member.name!r}")
+                    path = staged / member.name
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_bytes(file.read())
+        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+            raise BackendError(
+                f"damaged archive of prebuilt kernels ({error})",
+                where=str(archive),
+                fix="pip install --force-reinstall scitoolkit",
+            ) from None
+        try:
+            staged.rename(place)
+        except OSError:
+            if not place.is_dir():  # another process unpacked it meanwhile
+                raise
+
+
 def find(source: str, flags: tuple[str, ...]) -> Path | None:
     """Return the prebuilt library of a source for this processor, or None."""
     name = f"{digest(source, flags)}.so"
-    paths = (PREBUILT / level / name for level in usable_levels())
+    paths = (folder() / level / name for level in usable_levels())
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -91,7 +161,8 @@ def num_usable() -> int:
         >>> num_usable() >= 0
         True
     """
-    return len({path.name for level in usable_levels() for path in (PREBUILT / level).glob("*.so")})
+    root = folder()
+    return len({path.name for level in usable_levels() for path in (root / level).glob("*.so")})
 
 
 @functools.cache
@@ -127,10 +198,10 @@ def noting() -> bool:
 def note_source(source: str, flags: tuple[str, ...]) -> None:
     """Write a source with its flags to the folder $SCITOOLKIT_KERNEL_SOURCES, if set."""
     if noting():
-        folder = Path(os.environ[SOURCES])
-        folder.mkdir(parents=True, exist_ok=True)
+        notes = Path(os.environ[SOURCES])
+        notes.mkdir(parents=True, exist_ok=True)
         text = f"// {' '.join(flags)}\n{source}"
-        write_atomic(folder / f"{digest(source, flags)}.c", text)
+        write_atomic(notes / f"{digest(source, flags)}.c", text)
 
 
 def read_note(path: Path) -> tuple[str, tuple[str, ...]]:

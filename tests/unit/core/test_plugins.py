@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import pytest
 
+from scitoolkit.core import plugins
 from scitoolkit.core.config import Config, ConfigProblems, config_keys
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.plugins import Choice, Kind, kinds
@@ -80,8 +81,6 @@ def test_a_member_says_what_it_lacks():
 def test_a_member_that_cannot_be_imported_is_refused_by_name(monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from scitoolkit.core import plugins
-
     entry = EntryPoint("bent", "no_such_module:Bent", "scitoolkit.test_shape")
     monkeypatch.setattr(plugins, "_installed", lambda: {"scitoolkit.test_shape": {"bent": entry}})
     shapes = _shapes()
@@ -113,3 +112,18 @@ def test_the_contract_that_a_kind_names_exists():
     for contract in with_contract.values():
         module, _, name = contract.partition(":")
         assert isinstance(getattr(importlib.import_module(module), name), type)
+
+
+def test_damaged_metadata_of_another_package_is_told_and_passed_over(tmp_path, caplog, monkeypatch):
+    about = tmp_path / "other-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_bytes(b"[scitoolkit.codec]\nbroken = \xff\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.refresh()
+    try:
+        assert "interpolation" in plugins.kind("codec").names()
+    finally:
+        monkeypatch.undo()
+        plugins.refresh()
+    assert f"plug-ins of a package in {tmp_path} are not read" in caplog.text

@@ -1,6 +1,8 @@
 """Prebuilt kernels are used only if kernels cannot be compiled."""
 
+import importlib.util
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from scitoolkit.ops.codegen.backends import GeneratedC, Reference
 from scitoolkit.ops.tensor_product import TensorProductSpec, operators
 from scitoolkit.ops.tensor_product.public import OPERATION
 
+ROOT = Path(__file__).parents[3]
 SOURCE = "int answer(void) { return 41 + 1; }"
 THREADS = """
 extern int omp_get_thread_num(void);
@@ -169,3 +172,63 @@ def test_a_forward_kernel_alone_is_not_enough(store, no_compiler, monkeypatch):
         operators.kernel.cache_clear()
         dispatch.refresh()
         assert OPERATION.backend(spec, like) == backend.name
+
+
+def packed(folder, **changes):
+    """Put the libraries of a store into the archive of a wheel; `changes` adds members by name."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, data in changes.items():
+        (folder / name).write_bytes(data)
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != prebuilt.ARCHIVE)
+    target = module.archive(files, folder, folder / prebuilt.ARCHIVE)
+    for file in files:
+        file.unlink()
+    return target
+
+
+def test_the_archive_of_a_wheel_is_unpacked_once_beside_the_cache(store, no_compiler):
+    library = build(SOURCE)
+    archive = packed(prebuilt.PREBUILT).read_bytes()
+    no_compiler()
+    loaded = compiling.load_library(SOURCE)
+    assert loaded.answer() == 42
+    assert compiling.is_prebuilt(loaded)
+    assert prebuilt.num_usable() == 1
+    path = prebuilt.find(SOURCE, FLAGS)
+    assert path.read_bytes() == library
+    assert path.is_relative_to(store / "cache" / "prebuilt")
+    assert path.parents[1].stat().st_mode & 0o777 == 0o700
+    # The same files make the same archive, and what is unpacked is not written again.
+    before = path.stat().st_ino
+    (prebuilt.PREBUILT / path.parent.name / path.name).write_bytes(library)
+    (prebuilt.PREBUILT / prebuilt.ARCHIVE).unlink()
+    assert packed(prebuilt.PREBUILT).read_bytes() == archive
+    prebuilt._unpacked.cache_clear()
+    assert prebuilt.find(SOURCE, FLAGS).stat().st_ino == before
+
+
+def test_a_cache_that_others_may_write_is_passed_over(store, no_compiler, monkeypatch):
+    build(SOURCE)
+    packed(prebuilt.PREBUILT)
+    monkeypatch.setattr(prebuilt, "fallback_directory", lambda: store / "own" / "kernels")
+    shared = store / "cache" / "prebuilt"
+    shared.mkdir(parents=True)
+    shared.chmod(0o777)
+    assert prebuilt.find(SOURCE, FLAGS).is_relative_to(store / "own")
+    prebuilt._unpacked.cache_clear()
+    (store / "own" / "prebuilt").chmod(0o777)
+    with pytest.raises(BackendError, match="others may write it"):
+        prebuilt.find(SOURCE, FLAGS)
+
+
+@pytest.mark.parametrize("kind", ["name", "cut", "text"])
+def test_a_damaged_archive_is_refused_and_leaves_nothing(store, kind):
+    build(SOURCE)
+    archive = packed(prebuilt.PREBUILT, **({"other.so": b"x"} if kind == "name" else {}))
+    data = archive.read_bytes()
+    archive.write_bytes({"name": data, "cut": data[: len(data) // 2], "text": b"text"}[kind])
+    with pytest.raises(BackendError, match="damaged archive of prebuilt kernels"):
+        prebuilt.find(SOURCE, FLAGS)
+    assert not list((store / "cache" / "prebuilt").iterdir())
