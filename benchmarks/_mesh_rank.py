@@ -4,21 +4,24 @@ Formulas, for a rank in a step, with b = 8 bytes and p(P) = (P - 1) / P. Product
 `scitoolkit.training.strategies.mesh.grid`. Pipeline: activations from the stage before, their
 gradients from the one after, and the output of the network on all stages but the last. Gradients
 that are not those of products: an all-reduce over the ranks with other samples, one number more for
-each parameter, which tells whether it has a gradient.
+each parameter, which tells whether it has a gradient. Experts: a row is received by the rank of its
+expert, its result by the rank of the row, and the gradients of both again; the numbers of rows come
+from the layers' routes, and each exchange begins with the counts of all experts.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-BATCHES = {"fields": 16, "vectors": 128}
+BATCHES = {"fields": 16, "experts": 16, "vectors": 128}
 STEPS, CELLS, PATCH, WIDTH, CHANNELS = 3, 16, 2, 32, 2
-LAYERS, HIDDEN = 6, 64
+LAYERS, HIDDEN, EXPERTS = 6, 64, 8
 
 
 class Fit:
@@ -46,9 +49,12 @@ def trained(case: dict) -> dict:
     from scitoolkit.training import Trainer, TrainingConfig
     from scitoolkit.training.callbacks import Callback
     from scitoolkit.training.processes import process_group
+    from scitoolkit.training.strategies.mesh.experts import expert_layers
     from scitoolkit.training.traffic import TrafficCounter
 
     counter, blocks, batch = TrafficCounter(), case.get("blocks", 4), BATCHES[case["network"]]
+    is_fields = case["network"] != "vectors"
+    routed: list[torch.Tensor] = []  # rows by expert, of each call of a layer
 
     class FromSecondStep(Callback):
         """Counts from the second step on: the first also compares with the whole network."""
@@ -59,18 +65,23 @@ def trained(case: dict) -> dict:
             if trainer.step == 1:
                 self.context = counter.counting()
                 self.context.__enter__()
+                routed.clear()
             if trainer.step == STEPS:
                 self.context.__exit__(None, None, None)
 
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
-    if case["network"] == "fields":
+    if is_fields:
         padding = ["circular", "circular"]
         sizes = {"width": WIDTH, "heads": 4, "patch": PATCH, "blocks": blocks}
+        sizes["experts"] = EXPERTS if case["network"] == "experts" else 1
         network: nn.Module = FieldTransformer(CHANNELS, CHANNELS, padding, **sizes)
         shape = (CHANNELS, CELLS, CELLS)
     else:
         network, shape = MLP(HIDDEN, HIDDEN, width=HIDDEN, layers=LAYERS - 1), (HIDDEN,)
+    for layer in expert_layers(network).values():
+        record = partial(_record, routed, layer.chosen)
+        layer.router.register_forward_hook(record)
     x = torch.randn(batch, *shape, generator=generator, dtype=torch.float64)
     config = TrainingConfig(
         strategy="mesh" if case["mesh"] else "auto",
@@ -95,19 +106,30 @@ def trained(case: dict) -> dict:
     out["calls"] = calls.calls / (STEPS - 1) if calls else 0
     if world_size() > 1:
         out["formula"] = formula(task.model, config.mesh, case["network"])
+        out["rows"] = torch.stack(routed) if routed else torch.zeros(0, EXPERTS)
     return out
+
+
+def _record(routed: list, chosen: int, module: nn.Module, inputs: tuple, output) -> None:
+    routed.append(output.topk(chosen, -1).indices.flatten().bincount(minlength=EXPERTS))
 
 
 def formula(network: nn.Module, mesh, kind: str) -> float:
     """Return the bytes that this rank receives in a step."""
     from scitoolkit.core.processes import current_rank, world_size
+    from scitoolkit.training.strategies.mesh.experts import expert_layers
     from scitoolkit.training.strategies.mesh.grid import product_numbers, ring
     from scitoolkit.training.strategies.mesh.pipeline import balanced_stages
     from scitoolkit.training.strategies.mesh.plan import measured_products
 
     data, grid, stages = mesh.shares(world_size()), mesh.grid, mesh.pipeline
     samples = data * grid[2]
-    shape = (1, CHANNELS, CELLS, CELLS) if kind == "fields" else (1, HIDDEN)
+    shape = (1, HIDDEN) if kind == "vectors" else (1, CHANNELS, CELLS, CELLS)
+    in_experts = (
+        {f"{name}.{part}" for name in expert_layers(network) for part in ("into", "out")}
+        if mesh.expert > 1
+        else set()
+    )
     products = measured_products(network, torch.zeros(shape, dtype=torch.float64))
     place = current_rank() // (world_size() // stages)
     own = set(dict(network.named_modules()))
@@ -128,6 +150,9 @@ def formula(network: nn.Module, mesh, kind: str) -> float:
         owner = next((p for n, p in products.items() if name.startswith(f"{n}.")), None)
         over_z = owner is not None and name in in_products and grid[2] > 1
         group = data if over_z else samples
+        if name in in_experts:
+            total += 2 * (1 + parameter.numel() / mesh.expert) * ring(data // mesh.expert)
+            continue
         total += 2 * ring(group)  # whether it has a gradient
         if name in in_products:
             continue

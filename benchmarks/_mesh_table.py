@@ -9,6 +9,18 @@ BEGIN = "<!-- mesh: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of mesh -->"
 
 
+def _experts(figures: dict) -> list[str]:
+    if "experts_equal_error" not in figures:  # results from before there were experts
+        return []
+    least, most = (figures[f"experts_{k}bytes_over_formula"] for k in ("least_", ""))
+    return [
+        "| transformer of 8 experts a block, data 4, expert 2 against one process | "
+        f"{figures['experts_equal_error']:.1e} |",
+        "| the same: received bytes over the formula, least and largest | "
+        f"{least:.4f}, {most:.4f} |",
+    ]
+
+
 def table() -> str:
     """Return the table, empty when nothing is stored."""
     figures = stored("mesh_strategy")
@@ -26,6 +38,7 @@ def table() -> str:
             f"{figures['equal_error']:.1e} |",
             "| received bytes over the formula, least and largest of all ranks and meshes | "
             f"{figures['least_bytes_over_formula']:.4f}, {figures['bytes_over_formula']:.4f} |",
+            *_experts(figures),
             "| sums of activations in a transformer block, forward and backward | "
             f"{figures['all_reduces_per_layer']:.0f} |",
             *(

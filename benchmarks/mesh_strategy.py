@@ -8,7 +8,8 @@ collectives of the second and third step, and divided by the formulas of `_mesh_
 as well. `all_reduces_per_layer` counts the calls in a block, forward and backward.
 `grid_over_zero` and `grid_over_megatron` compare the bytes of the grid 2 x 2 x 2 for a perceptron
 with those of weights sharded over all processes (1 x 1 x 8), as ZeRO-3 does, and of tensor
-parallelism (1 x 8 x 1).
+parallelism (1 x 8 x 1). `experts_equal_error` and `experts_bytes_over_formula` are those of a
+transformer with eight experts a block on four shares of the batch, two of which hold four each.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 FIELDS = {"pipeline": 2, "data": 2, "tensor": 2}
+EXPERTS = {"data": 4, "expert": 2}
 VECTORS = {"2x2x2": [2, 2, 2], "1x1x8": [1, 1, 8], "1x8x1": [1, 8, 1]}
 
 
@@ -47,6 +49,31 @@ def measured(ranks: int, cases: list[dict]) -> list[list[dict]]:
         ]
 
 
+def apart(results: list[dict], one: dict) -> float:
+    """Return the largest difference of a weight on any rank from that of one process."""
+    return max(
+        float((result["weights"][name] - weight).abs().max() / weight.abs().max())
+        for result in results
+        for name, weight in one["weights"].items()
+    )
+
+
+def expert_bytes(results: list[dict], rank: int) -> float:
+    """Return the bytes of a step that a rank receives for its experts, by what all ranks routed."""
+    from _mesh_rank import EXPERTS as COUNT
+    from _mesh_rank import STEPS, WIDTH
+
+    ranks, own = EXPERTS["expert"], COUNT // EXPERTS["expert"]
+    first, place = rank // ranks * ranks, rank % ranks
+    here = slice(place * own, (place + 1) * own)
+    others = [first + k for k in range(ranks) if k != place]
+    arrive = sum(int(results[k]["rows"][:, here].sum()) for k in others)
+    rows = results[rank]["rows"]
+    leave = int(rows.sum()) - int(rows[:, here].sum())
+    counts = len(rows) * COUNT * (ranks - 1) / ranks
+    return 8 * (2 * (arrive + leave) * WIDTH + counts) / (STEPS - 1)
+
+
 def run() -> dict:
     """Return the figures."""
     from _mesh_rank import trained
@@ -57,11 +84,13 @@ def run() -> dict:
     ]
     results = measured(8, fields)
     one = trained({"network": "fields", "mesh": {}})
-    error = max(
-        float((result["weights"][name] - weight).abs().max() / weight.abs().max())
-        for result in results[0]
-        for name, weight in one["weights"].items()
-    )
+    error = apart(results[0], one)
+    experts = {"network": "experts", "blocks": 2, "mesh": EXPERTS}
+    mixed = measured(4, [experts])[0]
+    mixed_ratios = [
+        result["bytes"] / (result["formula"] + expert_bytes(mixed, rank))
+        for rank, result in enumerate(mixed)
+    ]
     ratios = [result["bytes"] / result["formula"] for case in results for result in case]
     blocks = [
         measured(2, [{"network": "fields", "blocks": n, "mesh": {"tensor": 2}}])[0][0]["calls"]
@@ -81,6 +110,9 @@ def run() -> dict:
         ),
         "bytes_over_formula": max(ratios),
         "least_bytes_over_formula": min(ratios),
+        "experts_equal_error": apart(mixed, trained({**experts, "mesh": {}})),
+        "experts_bytes_over_formula": max(mixed_ratios),
+        "experts_least_bytes_over_formula": min(mixed_ratios),
         "all_reduces_per_layer": (blocks[1] - blocks[0]) / 2,
         "bytes_by_grid": received,
         "grid_over_zero": received["2x2x2"] / received["1x1x8"],

@@ -100,6 +100,7 @@ FEATURES: Mapping[str, Probe] = {
     "predictions in parts that continue": imports("Parts", module="scitoolkit.io.parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
     "one network divided over processes": imports("Division"),
+    "experts of a network on processes": imports("ExpertLayer"),
     "export to C": exports,
 }
 # Of which features a domain lacks by reason: (feature, domains): reason.
@@ -218,6 +219,18 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
             "graph_links",
         ),
     ): "Its networks fit in one process; `strategy: sharded` divides their weights.",
+    (
+        "experts of a network on processes",
+        (
+            "superresolution",
+            "forecasting",
+            "potentials",
+            "graphs",
+            "mesh_transport",
+            "graph_sets",
+            "graph_links",
+        ),
+    ): "Its networks have no experts.",
     (
         "export to C",
         ("graphs", "graph_sets", "graph_links"),

@@ -7,6 +7,7 @@ Command modules import nothing heavy at module level, so that `scitoolkit --help
 from __future__ import annotations
 
 import _thread
+import importlib.util
 import io
 import json
 import os
@@ -136,10 +137,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     install_hooks()
     sys.unraisablehook = _repeat_interruption
+    _drop_foreign_backend()
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
     leave(code)
+
+
+def _drop_foreign_backend() -> None:
+    """Unset $MPLBACKEND where it names a module of another environment.
+
+    A notebook's kernel sets it for all commands that its cells start, also for a scitoolkit whose
+    environment has no such package: matplotlib could then not be imported. Reports need no backend.
+    """
+    name, sign, module = os.environ.get("MPLBACKEND", "").partition("module://")
+    if not sign or name:
+        return
+    try:
+        exists = importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # its parent is missing, or it is no name of a module
+        exists = False
+    if not exists:
+        del os.environ["MPLBACKEND"]
 
 
 def _repeat_interruption(unraisable: Any) -> None:

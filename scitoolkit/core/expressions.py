@@ -47,6 +47,8 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<symbol>\*\*|[-+*/^(),=]))"
 )
+# Limits of what a text may ask for: sympy evaluates powers of numbers and derivatives at once, so
+# that a short line such as 9**9**9 would take all memory, and a deep one the interpreter's stack.
 _MAX_DEPTH = 100
 _MAX_ORDER = 6
 _MAX_POWER = 20
@@ -207,6 +209,7 @@ class _Parser:
         at = self.tokens[self.place][2]
         if not self.accept("**", "^"):
             return base
+        # Not `atom`: -x**-2 and 2**3**2 group as in Python, to the right and with signs.
         exponent = self.factor()
         if not exponent.is_number or not exponent.is_real or abs(exponent) > _MAX_POWER:
             self.fail(f"exponent {exponent}", at, allowed=f"numbers up to {_MAX_POWER}")
@@ -319,6 +322,7 @@ def _listing(names: Names) -> str:
 def unknowns(expression: sympy.Expr) -> set[sympy.Expr]:
     """Return the fields and the field derivatives in an expression."""
     derivatives = expression.atoms(sympy.Derivative)
+    # A field inside a derivative is no unknown by itself: u in dif(u, x) is not evaluated.
     stand_in = expression.xreplace({d: sympy.Dummy() for d in derivatives})
     return derivatives | stand_in.atoms(sympy.core.function.AppliedUndef)
 

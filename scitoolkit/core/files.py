@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scitoolkit.core.errors import ConfigError, ScitoolkitError
@@ -37,6 +37,28 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_together(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files that belong together: renamed into place only after all of them are on disk.
+
+    Args:
+        contents: {path: text or bytes}.
+
+    Raises:
+        OSError: a file cannot be written; all files are as they were.
+    """
+    temporaries = {path: temporary_name(path) for path in contents}
+    try:
+        for path, temporary in temporaries.items():
+            data = contents[path]
+            temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+            flush_file(temporary)
+        for path, temporary in temporaries.items():
+            temporary.replace(path)
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
 
 
 def move_into_place(temporary: Path, path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError, NumericalError
-from scitoolkit.core.files import write_atomic
+from scitoolkit.core.files import write_together
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
 from scitoolkit.deploy.agreement import (
@@ -186,20 +186,23 @@ def _written(
                 "compressed": sorted(v for k, v in small.names.items() if k in source.used),
                 "dense": [*small.dense, *left],
             }
+    files: dict[Path, str | bytes]
     if apart:
-        write_atomic(shell, made)
-        write_atomic(path, packed(_key(source), source.about, source.weights))
+        files = {shell: made, path: packed(_key(source), source.about, source.weights)}
         for suffix in (".h", ".c", ".f90"):  # the pool for other programs
             text = read(__file__, f"scitoolkit_pool{suffix}")
-            write_atomic(path.with_name(f"scitoolkit_pool{suffix}"), text)
+            files[path.with_name(f"scitoolkit_pool{suffix}")] = text
     else:
-        write_atomic(path, source.code if path.suffix == ".c" else made)
-        write_atomic(path.with_suffix(".h"), header)
-        write_atomic(path.with_suffix(".f90"), source.module)
+        files = {
+            path: source.code if path.suffix == ".c" else made,
+            path.with_suffix(".h"): header,
+            path.with_suffix(".f90"): source.module,
+        }
         for file, text in build_files(path, interface.ABI).items():
-            write_atomic(path.with_name(file), text)
+            files[path.with_name(file)] = text
         if path.suffix == ".c" and source.weights:
-            write_atomic(path.with_suffix(".bin"), source.weights)
+            files[path.with_suffix(".bin")] = source.weights
+    write_together(files)
     first = source.about["functions"][0]
     return {
         "path": str(path),

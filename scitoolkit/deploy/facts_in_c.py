@@ -7,11 +7,11 @@ training stated.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from scitoolkit.core.data_facts import STEP_TOLERANCE
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.text_in_c import text_in_c
 
 Arrays = Sequence[tuple[str, str, str]]
 Dims = Sequence[tuple[str, float, str]]
@@ -54,8 +54,10 @@ def declarations(name: str, functions: Sequence[TracedFunction]) -> list[str]:
 def definitions(name: str, functions: Sequence[TracedFunction], statuses: dict[str, int]) -> str:
     """Return the C functions."""
     arrays, dims = facts_of(functions)
-    rows = ", ".join("{" + ", ".join(map(_text, row)) + "}" for row in arrays)
-    steps = ", ".join(f"{{{_text(d)}, {step!r}, {_text(unit)}}}" for d, step, unit in dims)
+    rows = ", ".join("{" + ", ".join(map(text_in_c, row)) + "}" for row in arrays)
+    steps = ", ".join(
+        f"{{{text_in_c(d)}, {float(step)!r}, {text_in_c(unit)}}}" for d, step, unit in dims
+    )
     return f"""static int stk_same(const char *a, const char *b) {{
   for (; *a && *a == *b; a++) b++;
   return *a == *b;
@@ -99,8 +101,3 @@ def bindings(name: str) -> list[str]:
             "    end function",
         ]
     return lines
-
-
-def _text(text: str) -> str:
-    """Return a C literal of a text in UTF-8."""
-    return json.dumps("".join(text.splitlines()), ensure_ascii=False)

@@ -57,7 +57,7 @@ def described(spec: ArraySpec, samples: int = -1) -> dict[str, Any]:
     return {
         "name": spec.name,
         "dims": [*([] if spec.shared else ["sample"]), *spec.dims],
-        "shape": [*([] if spec.shared else [samples]), *spec.shape],
+        "shape": [*([] if spec.shared else [samples]), *map(int, spec.shape)],
         "units": spec.units,
         "box": [
             None if b is None else [float(np.min(b)), float(np.max(b))]

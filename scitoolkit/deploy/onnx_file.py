@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, NumericalError, ScitoolkitError
+from scitoolkit.core.files import write_together
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.agreement import (
     evaluating,
@@ -84,30 +86,31 @@ def export_onnx(
     functions = in_dtype(functions, options.dtype)
     dtype = functions[0].dtype
     allowed = TOLERANCE[dtype] if options.tolerance is None else options.tolerance
-    path.parent.mkdir(parents=True, exist_ok=True)
-    paths, worst = [], 0.0
-    with evaluating(functions):
+    contents: dict[Path, str | bytes] = {}
+    worst = 0.0
+    with evaluating(functions), tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
         for function in functions:
             require_separate(function)
             plain = not function.name or len(functions) == 1
             file = path if plain else path.with_name(f"{path.stem}_{function.name}{path.suffix}")
-            difference = _written(function, file, options.batch)
+            difference = _written(function, Path(scratch) / "model.onnx", file, options.batch)
             if not difference <= allowed:
-                file.unlink(missing_ok=True)
                 raise NumericalError(
                     f"the file differs from the surrogate by {difference:.2g}",
                     where=str(file),
                     allowed=f"tolerance={allowed:g}",
                 )
-            paths.append(str(file))
+            contents[file] = (Path(scratch) / "model.onnx").read_bytes()
             worst = max(worst, difference)
-    about = _about(functions[0], options.batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_together(contents)
+    about, paths = _about(functions[0], options.batch), [str(file) for file in contents]
     arrays = {kind: about[kind] for kind in ("inputs", "outputs")}
     return {"path": paths[0], "paths": paths, **arrays, "largest_difference": worst}
 
 
-def _written(function: TracedFunction, path: Path, batch: int | None) -> float:
-    """Write a function and return its largest difference from the module."""
+def _written(function: TracedFunction, path: Path, where: Path, batch: int | None) -> float:
+    """Write a function to `path`, for `where`, and return its largest difference."""
     traced = [torch.tensor(a) for a in examples(function, batch or COMPARED[0])]
     samples = torch.export.Dim("samples")
     free = tuple(None if spec.shared else {0: samples} for spec in function.inputs)
@@ -128,14 +131,12 @@ def _written(function: TracedFunction, path: Path, batch: int | None) -> float:
             )
         return _compared(function, call, [batch] if batch else COMPARED)
     except ScitoolkitError:
-        path.unlink(missing_ok=True)
         raise
     except Exception as error:  # torch and onnxruntime have many kinds
-        path.unlink(missing_ok=True)
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
             f"{type(function.module).__name__} cannot be written ({type(error).__name__}: {text})",
-            where=str(path),
+            where=str(where),
             fix="-o model.c" if batch else "a fixed number of samples, batch=1, or -o model.c",
         ) from error
 

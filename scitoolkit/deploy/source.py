@@ -19,6 +19,7 @@ from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Target
 from scitoolkit.deploy.lowering.elementwise import literal
+from scitoolkit.deploy.text_in_c import text_in_c
 from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
 from scitoolkit.ops.codegen.compile import read
 
@@ -490,7 +491,7 @@ def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any])
     ]
     return "\n".join(
         [
-            f"const char *{name}_about(void) {{ return {json.dumps(json.dumps(about))}; }}",
+            f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}",
             f"int {name}_check(int abi, int64_t checksum) {{",
             f"  if (abi != {interface.ABI} || checksum != INT64_C({checksum})) return 4;",
             *(

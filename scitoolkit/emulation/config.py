@@ -25,7 +25,7 @@ from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
 from scitoolkit.emulation.start_config import EmulatorStart
 from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
-from scitoolkit.emulation.variables import LEAD, STEP
+from scitoolkit.emulation.variables import LEAD, NOISE, STEP
 from scitoolkit.io.campaign.split import CampaignSplit
 
 FEWEST_MEMBERS = 2
@@ -297,17 +297,37 @@ class UncertaintyConfig(Config):
     """Prediction intervals of rollouts: an ensemble, calibrated on the validation split.
 
     Attributes:
-        members: emulators that differ by their initialisation; with 1 the width of an interval
-            depends on the lead alone.
+        members: emulators that differ by their initialisation, or rollouts of one emulator that
+            differ by their noise; with 1 the width of an interval depends on the lead alone.
+        noise: number of standard normal values that are drawn in each step and scale and shift
+            the channels of every block of one emulator, which is trained by the fair CRPS of
+            `loss_members` draws (Lang et al. 2024, arXiv:2412.15832; Alet et al. 2025,
+            arXiv:2506.10772). With 0 the members are emulators without noise.
+        loss_members: draws of each training sample whose CRPS is the loss, with `noise`.
         coverage: nominal share of true values inside an interval.
         steps: number of steps that are calibrated, each separately.
         starts: rollouts per trajectory, evenly spread over it.
     """
 
     members: PositiveInt = 4
+    noise: NonNegativeInt = 0
+    loss_members: Annotated[int, Field(ge=2, le=16)] = 2
     coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
     steps: PositiveInt = 16
     starts: PositiveInt = 4
+
+    @model_validator(mode="after")
+    def _of_noise(self) -> UncertaintyConfig:
+        if not self.noise:
+            refuse_unused(self, "noise: 0", "loss_members")
+        elif self.members < FEWEST_MEMBERS:
+            raise ValueError(f"noise needs members >= {FEWEST_MEMBERS}, whose spread it is")
+        return self
+
+    @property
+    def emulators(self) -> int:
+        """Number of emulators that are trained."""
+        return 1 if self.noise else self.members
 
 
 class EmulationConfig(SeededConfig):
@@ -411,6 +431,8 @@ class EmulationConfig(SeededConfig):
                 problems.append("uncertainty needs lead >= 1 and an output that is also an input")
             if not self.split.validation and self.split.validation_range is None:
                 problems.append("uncertainty needs split.validation, to be calibrated on")
+            if self.uncertainty.noise:
+                problems += self._problems_of_noise()
         if data.parameter_table and not data.parameters and self.split.by != "parameter":
             problems.append("data.parameter_table is not used without data.parameters")
         if data.test is not None and self.split.test not in (0, CampaignSplit().test):
@@ -453,6 +475,19 @@ class EmulationConfig(SeededConfig):
             raise ValueError("; ".join(problems))
         return self
 
+    def _problems_of_noise(self) -> list[str]:
+        data, problems = self.data, []
+        if self.training.divides_fields:
+            problems.append("uncertainty.noise and training.strategy spatial: choose another")
+        if NOISE in {*data.inputs, *data.outputs, *data.parameters}:
+            problems.append(f"with uncertainty.noise, {NOISE!r} must not be a variable's name")
+        if not self.model.conditioned:
+            problems.append(
+                f"uncertainty.noise needs a model whose blocks take a condition, and "
+                f"{self.model.name} has none: unet, for example"
+            )
+        return problems
+
     def _problems_of_a_stream(self) -> list[str]:
         data, problems = self.data, []
         if data.generator is None:
@@ -465,7 +500,7 @@ class EmulationConfig(SeededConfig):
             problems.append("repeats is not used with a stream: data.stream.repeats")
         if data.stream.mode == "active" and data.leads:
             problems.append("stream.mode active compares one step, and data.leads has several")
-        members = 1 if self.uncertainty is None else self.uncertainty.members
+        members = 1 if self.uncertainty is None else self.uncertainty.emulators
         if data.stream.mode == "active" and members < FEWEST_MEMBERS:
             problems.append(
                 f"data.stream.mode active needs uncertainty.members >= {FEWEST_MEMBERS}"

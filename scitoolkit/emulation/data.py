@@ -20,6 +20,7 @@ from scitoolkit.emulation.step_input import require_trained_steps, times_of, wit
 from scitoolkit.emulation.variables import (
     AREA,
     LATITUDE,
+    LEAD,
     LONGITUDE,
     STEP,
     Layout,
@@ -118,7 +119,7 @@ class Data:
         return {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
 
     def inputs(self, sample: int, layout: Layout, lead: int) -> dict[str, np.ndarray]:
-        """Return the inputs of one sample, earlier values and lead included.
+        """Return the inputs of one sample, earlier values and lead included, noise not.
 
         Args:
             sample: at least `lead` times the largest age after the start of its simulation.
@@ -179,7 +180,8 @@ def _with_earlier(
 ) -> dict[str, np.ndarray]:
     """Return a frame with the earlier values and the lead that a layout requires."""
     found = dict(frame(sample))
-    found |= {v.name: np.array(lead, np.float32) for v in layout.inputs if not v.stored}
+    if layout.leads:
+        found[LEAD] = np.array(lead, np.float32)
     for age in sorted({v.age for v in layout.earlier}):
         before = frame(sample - age * lead)
         found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}

@@ -23,7 +23,7 @@ from scitoolkit.emulation.normalized_network import (
     channels_out,
 )
 from scitoolkit.emulation.poles import paddings_of
-from scitoolkit.emulation.variables import Layout, Variable
+from scitoolkit.emulation.variables import NOISE, Layout, Variable
 
 if TYPE_CHECKING:
     from scitoolkit.emulation.config import EmulationConfig
@@ -148,7 +148,9 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
         first = network_of(config, advance, config.model, config.transport, conditions=conditions)
         if config.diagnostic is None:
             return Emulator(layout, first, None, guards, determined)
-        rest = tuple(v for v in layout.inputs if v.name not in layout.recurrent)
+        # A diagnostic output follows from the state: the noise of a step is in it already.
+        rest = tuple(v for v in layout.inputs if v.name not in (*layout.recurrent, NOISE))
+        conditions = tuple(name for name in conditions if name != NOISE)
         diagnosed = tuple(v for v in layout.outputs if v.name in config.diagnostic.outputs)
         diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
         second = network_of(config, diagnose, config.diagnostic.model, None, conditions=conditions)
@@ -169,9 +171,14 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
     Raises:
         ConfigError: there are no such inputs or no others, or the model cannot be conditioned.
     """
+    noise = [NOISE] if layout.noise else []
     if config.conditioning == "channels":
-        return ()
-    found = [v.name for v in layout.inputs if not v.is_field and v.name not in layout.recurrent]
+        return tuple(noise)
+    found = [
+        v.name
+        for v in layout.inputs
+        if not v.is_field and v.name not in (*layout.recurrent, *noise)
+    ]
     if not found:
         raise ConfigError(
             "conditioning film, but every input is a field or changes in a step",
@@ -179,7 +186,7 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
             allowed="film with data.parameters, data.leads or a forcing without grid dims",
             fix="conditioning=channels",
         )
-    if len(found) == len(layout.inputs) and not layout.grid:
+    if len(found) + len(noise) == len(layout.inputs) and not layout.grid:
         raise ConfigError(
             f"conditioning film, but {', '.join(found)} are the only inputs",
             where="conditioning",
@@ -195,7 +202,7 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
                 where="conditioning",
                 fix="conditioning=channels, or `conditioned = True` in the model's section",
             )
-    return tuple(found)
+    return (*found, *noise)
 
 
 def network_of(

@@ -37,6 +37,20 @@ class Ensemble(Members):
         return members_of(self)[0].learned
 
 
+class NoiseEnsemble(Ensemble):
+    """Members that are one emulator and differ by the noise of their steps.
+
+    Args:
+        emulator: with noise as an input.
+        members: number of members.
+        seed: of the noise.
+    """
+
+    def __init__(self, emulator: Emulator, members: int, seed: int = 0) -> None:
+        super().__init__([emulator] * members)
+        self.seed = seed
+
+
 AnyEmulator = Emulator | Ensemble
 
 
@@ -45,6 +59,22 @@ def members_of(emulator: AnyEmulator) -> list[Emulator]:
     if isinstance(emulator, Emulator):
         return [emulator]
     return [member for member in emulator.members if isinstance(member, Emulator)]
+
+
+def with_draws(
+    emulator: AnyEmulator, config: EmulationConfig, members: int | None = None
+) -> AnyEmulator:
+    """Return the members of a probabilistic emulator; any other emulator as it is.
+
+    Args:
+        emulator: as trained.
+        config: of the job.
+        members: number of members; `uncertainty.members` unless given.
+    """
+    if not isinstance(emulator, Emulator) or not emulator.layout.noise:
+        return emulator
+    assert config.uncertainty is not None
+    return NoiseEnsemble(emulator, members or config.uncertainty.members, config.seed)
 
 
 def build_any(config: EmulationConfig, layout: Layout) -> AnyEmulator:

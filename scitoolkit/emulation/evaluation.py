@@ -14,7 +14,7 @@ from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
 from scitoolkit.emulation.climatology import FieldClimatology, days_of_year
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
-from scitoolkit.emulation.ensemble import AnyEmulator, members_of
+from scitoolkit.emulation.ensemble import AnyEmulator, members_of, with_draws
 from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.motion import Motion
@@ -221,7 +221,10 @@ class Evaluation:
         steps = self.config.rollout.long
         jitter = jitter_of(self.config, self.layout)
         first = self.inputs(self.blocks[0].start)
-        frames = rollout(self.emulator, first, steps, jitter=jitter)
+        emulator = self.emulator
+        if self.layout.noise:  # the mean of members has no climate
+            emulator = with_draws(members_of(emulator)[0], self.config, 1)
+        frames = rollout(emulator, first, steps, jitter=jitter)
         return long_rollout(frames, self._climate(), steps, self.truth_climate.ranges())
 
     @property

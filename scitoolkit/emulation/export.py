@@ -9,6 +9,7 @@ which is stored in the metadata of the file.
 from __future__ import annotations
 
 import json
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, NumericalError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.variables import Variable
 from scitoolkit.surrogate.onnx_file import write_onnx
@@ -51,19 +53,21 @@ def export(emulator: Emulator, path: Path, batch: int = 1) -> dict[str, Any]:
         raise ConfigError(f"batch {batch}", allowed="1 or more")
     emulator = emulator.cpu().eval()
     example = example_inputs(emulator, batch)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write = _write_package if path.suffix == ".pt2" else _write_onnx
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        call = write(PlainEmulator(emulator), example, path, describe(emulator, batch))
-        difference = _compare(emulator, call, batch)
-    if not difference <= TOLERANCE:
-        path.unlink(missing_ok=True)
-        raise NumericalError(
-            f"the exported file differs from the emulator by {difference:.2g}",
-            where=str(path),
-            allowed=f"{TOLERANCE:g}",
-        )
+    with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+        made = Path(scratch) / f"model{path.suffix}"
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            call = write(PlainEmulator(emulator), example, made, describe(emulator, batch))
+            difference = _compare(emulator, call, batch)
+        if not difference <= TOLERANCE:
+            raise NumericalError(
+                f"the exported file differs from the emulator by {difference:.2g}",
+                where=str(path),
+                allowed=f"{TOLERANCE:g}",
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, made.read_bytes())
     return {"path": str(path), **describe(emulator, batch), "largest_difference": difference}
 
 
@@ -139,7 +143,7 @@ def _write_package(
         text = " ".join(str(error).split())[:300]
         raise BackendError(
             f"AOTInductor could not compile the emulator ({type(error).__name__}: {text})",
-            where=str(path),
+            where="export to .pt2",
             fix="install a C++ compiler (g++), or export to .onnx",
         ) from error
     loaded = aoti_load_package(str(path))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import nnls
 
 from scitoolkit.core.errors import CheckpointError, DataError
@@ -24,6 +25,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig, UncertaintyConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.noise import fair_crps
 from scitoolkit.emulation.rollout import Frames, rollout_members
 
 log = get_logger(__name__)
@@ -110,11 +112,33 @@ class Pairs:
         truth: of the file.
         mean: of the members.
         spread: the members' standard deviation.
+        crps: the members' fair CRPS; the absolute error of a single member.
+        rank: number of members below the truth.
+        members: number of members; 0 if `crps` and `rank` are not known.
     """
 
     truth: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
+    crps: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    rank: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    members: int = 0
+
+    def share_inside(self, coverage: float) -> float | None:
+        """Return the share of true values between the j-th members from below and above.
+
+        The share of m members that are draws from the truth's distribution is
+        (m + 1 - 2 j) / (m + 1); j is the largest with at least `coverage`. None for fewer members.
+
+        Example:
+            >>> zeros = np.zeros(20)
+            >>> Pairs(zeros, zeros, zeros, zeros, np.arange(20), 19).share_inside(0.9)
+            0.9
+        """
+        j = int((1 - coverage) / 2 * (self.members + 1) + 1e-9)
+        if j < 1:
+            return None
+        return float(((self.rank >= j) & (self.rank <= self.members - j)).mean())
 
 
 def member_statistics(frames: Sequence[Frames], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -192,12 +216,17 @@ def _drawn(
     mean, spread = member_statistics(members, name)
     if len(points) > POINTS:
         points = np.random.default_rng(seed).choice(points, POINTS, replace=False)
-    return Pairs(*(x.astype(np.float64).ravel()[points] for x in (truth, mean, spread)))
+    true, mean, spread = (x.astype(np.float64).ravel()[points] for x in (truth, mean, spread))
+    values = np.stack([frame[name].ravel()[points] for frame in members]).astype(np.float64)
+    errors = torch.from_numpy(values - true)[None]
+    score = fair_crps(errors)[0] if len(members) > 1 else errors[0, 0].abs()
+    return Pairs(true, mean, spread, score.numpy(), (values < true).sum(0), len(members))
 
 
 def _joined(parts: Sequence[Pairs]) -> Pairs:
-    columns = ("truth", "mean", "spread")
-    return Pairs(*(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
+    columns = ("truth", "mean", "spread", "crps", "rank")
+    joined = {c: np.concatenate([getattr(p, c) for p in parts]) for c in columns}
+    return Pairs(**joined, members=parts[0].members)
 
 
 def calibrate(
@@ -254,8 +283,13 @@ class IntervalScores:
         crps: continuous ranked probability score, in the output's unit.
         mae: mean absolute error of the members' mean.
         width: mean width.
-        spread_over_error: root mean square spread of the members over the root mean square error of
-            their mean.
+        spread_over_error: root mean square spread of the members, with the factor (m + 1) / m of
+            its square for m members, over the root mean square error of their mean; 1 for members
+            that are draws from the distribution of the truth (Fortin et al. 2014,
+            doi:10.1175/JHM-D-14-0008.1).
+        members_crps: fair CRPS of the members without calibration.
+        members_coverage: share of true values inside the members' own band; None for too few
+            members, see `Pairs.share_inside`.
     """
 
     coverage: list[float]
@@ -263,6 +297,8 @@ class IntervalScores:
     mae: list[float]
     width: list[float]
     spread_over_error: list[float]
+    members_crps: list[float]
+    members_coverage: list[float | None]
 
 
 def score(intervals: Intervals, pairs: dict[str, list[Pairs]]) -> dict[str, IntervalScores]:
@@ -288,7 +324,7 @@ def crps(truth: np.ndarray, quantiles: np.ndarray) -> float:
     return float(2 * np.mean((below - LEVELS[:, None]) * (quantiles - truth)))
 
 
-def _scores(intervals: Intervals, name: str, step: int, pairs: Pairs) -> Iterator[float]:
+def _scores(intervals: Intervals, name: str, step: int, pairs: Pairs) -> Iterator[float | None]:
     low, high = intervals.bounds(name, step, pairs.mean, pairs.spread)
     lead, error = intervals.leads[name][step], pairs.truth - pairs.mean
     quantiles = np.array(lead.quantiles)[:, None] * lead.scale(pairs.spread)
@@ -297,4 +333,7 @@ def _scores(intervals: Intervals, name: str, step: int, pairs: Pairs) -> Iterato
     yield float(np.abs(error).mean())
     yield float((high - low).mean())
     rms = float(np.sqrt((error**2).mean()))
-    yield float(np.sqrt((pairs.spread**2).mean())) / rms if rms else 0.0
+    fair = 1 + 1 / pairs.members if pairs.members else 1.0
+    yield float(np.sqrt(fair * (pairs.spread**2).mean())) / rms if rms else 0.0
+    yield float(pairs.crps.mean()) if pairs.members else float("nan")
+    yield pairs.share_inside(intervals.coverage)

@@ -16,7 +16,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.drivers import Drivers, open_drivers, require_held
-from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.ensemble import AnyEmulator, with_draws
 from scitoolkit.emulation.intervals import Intervals, member_statistics
 from scitoolkit.emulation.rollout import (
     Frames,
@@ -125,6 +125,7 @@ def predict_file(
         emulator = on_grid(emulator, config, data.layout, data.where)
         if config.training.divides_fields:
             emulator = over_processes(emulator, config)
+        emulator = with_draws(emulator, config)
         before = config.data.samples_before
         first, outputs_at = (0, ahead) if rolled else (before, _valid(data, lead)[before:])
         variables = _variables(emulator.layout)

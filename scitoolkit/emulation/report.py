@@ -117,17 +117,34 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
 
 def _interval_scores(found: Mapping[str, IntervalScores]) -> dict[str, float | None]:
     coverage = [share for each in found.values() for share in each.coverage]
-    ratios = [
-        crps / mae
-        for each in found.values()
-        for crps, mae in zip(each.crps, each.mae, strict=True)
-        if mae
-    ]
-    return {
+    ratios = _over_mae(found, "crps")
+    out = {
         "coverage_min": number(min(coverage)),
         "coverage_max": number(max(coverage)),
         "crps_over_mae_max": number(max(ratios)) if ratios else None,
     }
+    skill = [ratio for score in found.values() for ratio in score.spread_over_error]
+    if any(skill):  # of several members
+        ratios = _over_mae(found, "members_crps")
+        out |= {
+            "spread_over_error_min": number(min(skill)),
+            "spread_over_error_max": number(max(skill)),
+            "members_crps_over_mae_max": number(max(ratios)) if ratios else None,
+        }
+    own = [c for score in found.values() for c in score.members_coverage if c is not None]
+    if own:
+        out |= {"members_coverage_min": number(min(own)), "members_coverage_max": number(max(own))}
+    return out
+
+
+def _over_mae(scores: Mapping[str, IntervalScores], which: str) -> list[float]:
+    """Return a CRPS over the mean absolute error of the mean, for all outputs and steps."""
+    return [
+        crps / mae
+        for each in scores.values()
+        for crps, mae in zip(getattr(each, which), each.mae, strict=True)
+        if mae
+    ]
 
 
 def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> Table:
@@ -142,6 +159,8 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
             each.crps[step - 1],
             each.mae[step - 1],
             each.spread_over_error[step - 1],
+            each.members_crps[step - 1],
+            each.members_coverage[step - 1],
         ]
         for name, each in scores.items()
         for step in shown
@@ -155,8 +174,12 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
             "CRPS",
             "mean absolute error",
             "spread / error",
+            "CRPS of the members",
+            "coverage of the members",
         ],
         rows=rows,
+        note="The last two are of the members without calibration. Their coverage, between the "
+        "outermost members, needs many of them: 19 for 0.9.",
     )
 
 

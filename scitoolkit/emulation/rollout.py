@@ -13,16 +13,22 @@ from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.emulator import Emulator
-from scitoolkit.emulation.ensemble import AnyEmulator, members_of
+from scitoolkit.emulation.ensemble import AnyEmulator, NoiseEnsemble, members_of
+from scitoolkit.emulation.noise import ROLLOUT, noise_of
 from scitoolkit.emulation.symmetries import Symmetries
-from scitoolkit.emulation.variables import Layout
+from scitoolkit.emulation.variables import NOISE, Layout
 
 Frames = Mapping[str, np.ndarray]
 """One sample: variable -> (*dims)."""
 
 
 def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
-    """Return the outputs of one sample, (*dims) float32 each, in physical units."""
+    """Return the outputs of one sample, (*dims) float32 each, in physical units.
+
+    For a probabilistic emulator without noise among the inputs, the mean of its members' outputs.
+    """
+    if emulator.layout.noise and NOISE not in inputs:
+        return mean_of(emulator, Rollout(emulator, inputs).advance())
     device = device_of(emulator)
     tensors = [_batch(inputs[v.name]).to(device) for v in emulator.layout.inputs]
     with torch.no_grad():
@@ -33,6 +39,8 @@ def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
 
 class Rollout:
     """Rollout of an emulator, or of every member of an ensemble, that can be resumed.
+
+    The noise of a probabilistic emulator depends on seed, first inputs, member and step.
 
     Args:
         emulator: an emulator, which counts as one member, or an ensemble; called with one
@@ -53,6 +61,8 @@ class Rollout:
         self._forcing, self._jitters = forcing, jitters
         self._given: list[dict[str, np.ndarray]] = [dict(first) for _ in self._members]
         self._step = 0
+        self._noise, self._first = emulator.layout.noise, first
+        self._seed = emulator.seed if isinstance(emulator, NoiseEnsemble) else 0
 
     def advance(self) -> list[dict[str, np.ndarray]]:
         """Return the outputs of every member after one more step.
@@ -69,6 +79,10 @@ class Rollout:
         if self._forcing is not None and self._step:
             state = set(member.layout.recurrent)
             given |= {n: v for n, v in self._forcing(self._step).items() if n not in state}
+        if self._noise:
+            begin = self._first[member.layout.state[0]]
+            seeds = (self._seed, ROLLOUT, number, self._step)
+            given[NOISE] = noise_of(begin, [self._noise], *seeds)
         if self._jitters is None:
             outputs = step_once(member, given)
         else:

@@ -25,7 +25,7 @@ from scitoolkit.emulation.climatology import FieldClimatology, days_to_fit, fit_
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, accepts, converted, matched, open_data
 from scitoolkit.emulation.emulator import Emulator, grid_of
-from scitoolkit.emulation.ensemble import AnyEmulator, Ensemble, build_one
+from scitoolkit.emulation.ensemble import AnyEmulator, Ensemble, build_one, with_draws
 from scitoolkit.emulation.evaluation import Evaluation
 from scitoolkit.emulation.intervals import Intervals, calibrate
 from scitoolkit.emulation.invariants import (
@@ -39,6 +39,7 @@ from scitoolkit.emulation.invariants import (
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.low_rank import begin_from_trained
+from scitoolkit.emulation.noise_task import NoiseTask
 from scitoolkit.emulation.regions import regions_of
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
@@ -144,6 +145,8 @@ class EmulationStages(Stages):
         if data.campaign.row_values:
             steps = range_of(data.campaign, data.lines, _ranges(rows), config.data.lead)
             data.layout = replace(data.layout, step_range=steps)
+        if config.uncertainty is not None:
+            data.layout = data.layout.with_noise(config.uncertainty.noise)
         return {"layout": data.layout.to_json()}
 
     def build(
@@ -216,7 +219,10 @@ class EmulationStages(Stages):
         if slab is not None:
             model, weights = slab.emulator(model), slab.on_grid(weights)
         symmetries = Symmetries(config.symmetries, model.layout)
-        return EmulationTask(model, config.rollout, symmetries, weights, leads, guarded, of_outputs)
+        parts = model, config.rollout, symmetries, weights, leads, guarded, of_outputs
+        if config.uncertainty is None or not config.uncertainty.noise:
+            return EmulationTask(*parts)
+        return NoiseTask(*parts, members=config.uncertainty.loss_members, seed=config.seed)
 
     def loader(
         self, config: EmulationConfig, opened: Opened, part: str, model: AnyEmulator
@@ -272,7 +278,7 @@ class EmulationStages(Stages):
             climatology.save(folder)
         if config.uncertainty is not None:
             rows = _ranges(opened.parts["validation"])
-            calibrate(model, opened.data, rows, config).save(folder)
+            calibrate(with_draws(model, config), opened.data, rows, config).save(folder)
 
     def report(
         self, trained: Trained, data: Data, rows: Rows | None
@@ -290,7 +296,7 @@ class EmulationStages(Stages):
         )
         checked_widths(config, data.campaign, data.layout)
         emulator = on_grid(trained.model, config, data.layout, data.where)
-        emulator = over_processes(emulator, config)
+        emulator = with_draws(over_processes(emulator, config), config)
         blocks = data.stretches if rows is None else _ranges(rows)
         climatology = FieldClimatology.load(trained.folder.path)
         scored = Evaluation(emulator, data, blocks, config, intervals, climatology)
@@ -305,7 +311,8 @@ class EmulationStages(Stages):
     ) -> Results:
         """Score one step and rollouts."""
         blocks = data.stretches if rows is None else _ranges(rows)
-        return report.make(Evaluation(model, data, blocks, config), config.workflow)[0]
+        scored = Evaluation(with_draws(model, config), data, blocks, config)
+        return report.make(scored, config.workflow)[0]
 
 
 def _ranges(rows: Rows) -> list[range]:

@@ -134,6 +134,8 @@ def _require_settings(config: EmulationConfig, former: EmulationConfig) -> None:
     pairs += [(f"data.{key}", now["data"][key], before["data"][key]) for key in DATA_SETTINGS]
     scales, known = config.data.parameter_scales, former.data.parameter_scales
     pairs += [(f"data.parameters.{n}", scales[n], known[n]) for n in scales if n in known]
+    noise, own = (0 if c.uncertainty is None else c.uncertainty.noise for c in (former, config))
+    pairs.append(("uncertainty.noise", own, noise))
     for key, ours, theirs in pairs:
         if ours != theirs:
             inner = _first_difference(ours, theirs)

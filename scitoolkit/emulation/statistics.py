@@ -18,7 +18,7 @@ from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.normalized_network import Statistics
-from scitoolkit.emulation.variables import LEAD
+from scitoolkit.emulation.variables import LEAD, NOISE
 from scitoolkit.io.campaign.kept import Ranks, training_moments
 from scitoolkit.io.campaign.measure import Measured, Question, split_hash
 from scitoolkit.io.campaign.saved import well_statistics
@@ -276,11 +276,13 @@ def _require_binary(found: Measured, name: str, where: str) -> None:
 
 
 def _with_lead(statistics: Statistics, data: Data) -> Statistics:
-    """Add mean and standard deviation of the leads if there are several."""
-    leads = data.layout.leads
-    if not leads:
-        return statistics
-    told = {LEAD: (_tensor(np.mean([leads], 1)), _tensor(np.std([leads], 1)))}
+    """Add mean and standard deviation of the leads if there are several, and of the noise."""
+    leads, noise = data.layout.leads, data.layout.noise
+    told: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    if leads:
+        told[LEAD] = _tensor(np.mean([leads], 1)), _tensor(np.std([leads], 1))
+    if noise:
+        told[NOISE] = torch.zeros(noise), torch.ones(noise)
     return Statistics({**statistics.values, **told}, statistics.changes)
 
 

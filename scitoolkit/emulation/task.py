@@ -1,4 +1,4 @@
-"""Training task of emulators: normalised squared error over one or more steps."""
+"""Training task of emulators: normalised error over one or more steps."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class EmulationTask:
     """
 
     layout: Layout
+    score = "mse"
+    """What the metrics of outputs are named after."""
 
     def __init__(
         self,
@@ -71,11 +73,13 @@ class EmulationTask:
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the mean normalised squared error over outputs and steps."""
         growth: Mapping[str, float] = {}
+        batch = self._with_draws(batch, training=True)
         if self.leads is not None:
             lead = self.leads.draw()
             batch, growth = self.leads.of(batch, lead), self.leads.growth[lead]
         if self.symmetries is not None:
             batch = self.symmetries.draw(batch)
+        batch = self._expanded(batch)
         available = batch[self.layout.outputs[0].name].shape[1] - 1
         free, steps = 0, min(1, available)
         if self._share_done >= self.rollout.begin:
@@ -95,10 +99,11 @@ class EmulationTask:
         return torch.stack(errors).mean(), {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return `loss`, the mean over all steps of the batch, and `mse_NAME` of each output.
+        """Return `loss`, the mean over all steps of the batch, and `SCORE_NAME` of each output.
 
         With several leads these are means over the leads, with a `loss_leadN` for each lead.
         """
+        batch = self._with_draws(batch, training=False)
         if self.leads is None:
             return self._metrics(batch, {})
         each = {
@@ -110,6 +115,7 @@ class EmulationTask:
         return {**means, **{f"loss_lead{lead}": found["loss"] for lead, found in each.items()}}
 
     def _metrics(self, batch: Batch, growth: Mapping[str, float]) -> dict[str, Tensor]:
+        batch = self._expanded(batch)
         available = batch[self.layout.outputs[0].name].shape[1] - 1
         state = self._start(batch)
         errors = []
@@ -118,12 +124,24 @@ class EmulationTask:
             errors.append(self._errors(batch, answer, step + 1 if available else 0, growth))
             state = self._advance(state, answer)
         mean = torch.stack(errors).mean(0)
-        each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
+        each = {f"{self.score}_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
         return {"loss": self._mean(mean), **each}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples."""
         return len(batch[self.layout.inputs[0].name])
+
+    def _with_draws(self, batch: Batch, *, training: bool) -> Batch:
+        """Return a batch with random inputs; this task has none."""
+        return batch
+
+    def _expanded(self, batch: Batch) -> Batch:
+        """Return a batch with a row for each forecast of a sample; this task has one."""
+        return batch
+
+    def _penalty(self, errors: Tensor) -> Tensor:
+        """Return the penalty of scaled errors, (B, ...)."""
+        return errors**2
 
     def _drawn(self, pushforward: int) -> int:
         """Draw the number of steps without gradient from torch's generator."""
@@ -159,7 +177,7 @@ class EmulationTask:
     def _errors(
         self, batch: Batch, answer: tuple[Tensor, ...], step: int, growth: Mapping[str, float]
     ) -> Tensor:
-        """Return the scaled mean squared errors of learned and guarded outputs, (outputs,).
+        """Return the mean penalties of scaled errors of learned and guarded outputs, (outputs,).
 
         Args:
             batch: the truth.
@@ -185,9 +203,10 @@ class EmulationTask:
                 relative = self.model.advance.relative_step(batch[STEP][:, step - 1])
                 error = error / relative.view(-1, *([1] * (error.ndim - 1)))
             if variable.is_field:
-                out.append(((error / scale) ** 2 * cells.to(error.device)).mean())
+                out.append((self._penalty(error / scale) * cells.to(error.device)).mean())
             else:
-                out.append(((error.reshape(len(error), -1) / scale * moving) ** 2).mean())
+                flat = error.reshape(len(error), -1)
+                out.append(self._penalty(flat / scale * moving).mean())
         return torch.stack(out)
 
     def _cells(self, batch: Batch, step: int) -> Tensor:

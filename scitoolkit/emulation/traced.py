@@ -19,7 +19,8 @@ from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import Ensemble
 from scitoolkit.emulation.export import PlainEmulator, example_inputs
-from scitoolkit.emulation.variables import LEAD, Layout, Variable
+from scitoolkit.emulation.noise import ROLLOUT, noise_of
+from scitoolkit.emulation.variables import LEAD, NOISE, Layout, Variable
 from scitoolkit.surrogate import Trained
 
 log: Logger = get_logger(__name__)
@@ -125,7 +126,7 @@ def _box(
         chosen = samples[:: -(-len(samples) // MOST_FRAMES)]
         for sample in chosen[chosen >= oldest]:
             frame = data.inputs(int(sample), layout, config.data.lead)
-            for variable in layout.inputs:
+            for variable in (v for v in layout.inputs if v.name in frame):
                 values = frame[variable.name]
                 name = variable.name
                 least, most = (
@@ -155,6 +156,9 @@ def _frames(
         samples = [k for k in samples if k < data.num_samples]
         samples = [k for k in samples[:: -(-len(samples) // most) or 1] if k >= oldest]
         frames = [data.inputs(k, layout, config.data.lead) for k in samples]
+        if layout.noise:
+            state = layout.state[0]
+            frames = [{**f, NOISE: noise_of(f[state], [layout.noise], ROLLOUT)} for f in frames]
         return (
             [np.stack([np.asarray(f[v.name], np.float32) for f in frames]) for v in layout.inputs]
             if frames

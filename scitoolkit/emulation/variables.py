@@ -22,6 +22,8 @@ LEAD = "lead"
 """Name of the input that holds the lead, in samples, of an emulator of several leads."""
 STEP = "step"
 """Name of the input that holds the time from a sample to the next, if steps are uneven."""
+NOISE = "noise"
+"""Name of the input of a probabilistic emulator: numbers that are drawn again in each step."""
 AREA = "@area"
 """Coordinate of an opened dataset that holds the areas of cells on a sphere."""
 LATITUDE, LONGITUDE = "@latitude", "@longitude"
@@ -43,7 +45,7 @@ class Variable:
         long_name: for titles; "" if the file states none.
         earlier_of: the variable that this is an earlier value of; "" for a variable of the files.
         age: number of leads before the present.
-        stored: whether files hold it; the lead is supplied by the caller.
+        stored: whether files hold it; the lead and the noise are supplied by the caller.
     """
 
     name: str
@@ -181,6 +183,25 @@ class Layout:
             return self
         told = Variable(LEAD, (), (), "", False, "samples from input to output", stored=False)
         return replace(self, inputs=(*self.inputs, told), leads=tuple(leads))
+
+    def with_noise(self, values: int) -> Layout:
+        """Return the layout with `values` numbers of noise as its last input; itself for 0.
+
+        Example:
+            >>> u = Variable("u", ("x",), (4,), "m/s", True)
+            >>> Layout((u,), (u,), {"x": 4}, {}, "t").with_noise(8).noise
+            8
+        """
+        if not values or self.noise:
+            return self
+        text = "standard normal numbers, new ones in each step"
+        drawn = Variable(NOISE, (NOISE,), (values,), "1", False, text, stored=False)
+        return replace(self, inputs=(*self.inputs, drawn))
+
+    @property
+    def noise(self) -> int:
+        """Number of values of the noise; 0 without noise."""
+        return next((v.size for v in self.inputs if v.name == NOISE and not v.stored), 0)
 
     def advanced(self, given: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
         """Return the recurrent inputs of the next step.

@@ -1,4 +1,4 @@
-"""Generator `pde`: equations written as text, in a periodic box of one to three dims."""
+"""Generator `pde`: equations written as text, in a box of one to three dims."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     import numpy as np
 
     from scitoolkit.generators.etdrk4 import Step
+    from scitoolkit.generators.mirrored_box import MirroredBox
     from scitoolkit.generators.spectral_system import SpectralSystem
 
 TAIL = 1e-2
 """Largest spectrum of a field at the smallest scales over its maximum."""
 BALANCE = 1e-10
 """Mean of a rate over its rms below which the mean of a field is conserved."""
+EDGE = 1e-9
+"""Largest value at a wall, relative to that of the field, that counts as zero."""
 DRIFT = 1e-8
 """Largest drift of a conserved mean, relative to the rms of the field."""
 
@@ -44,7 +47,7 @@ def _one_text(equations: Any) -> Any:
 
 
 class EquationsGenerator(SpectralGenerator):
-    """Fields f(time, x, ...) of any equations in a periodic box, by their waves.
+    """Fields f(time, x, ...) of any equations in a periodic or walled box, by their waves.
 
     Attributes:
         problem: name of a problem whose equations and settings are the defaults.
@@ -53,7 +56,9 @@ class EquationsGenerator(SpectralGenerator):
             equation, such as that of a stream function.
         constants: {name: value}; a campaign may draw them, and `length`.
         dims: of space, one to three.
-        length: period along each dim.
+        length: of the box along each dim, the period or the distance of the walls.
+        walls: {dim: {evolving field: `value` or `slope`}}: what is zero at both walls of the dim,
+            the field or its derivative along the dim. Other dims are periodic.
         initial: {field: expression of dims and constants} of the initial state.
         amplitude: {field: rms} of random waves that are added at the start; of all evolving fields
             1 if neither `initial` nor this is set.
@@ -73,6 +78,7 @@ class EquationsGenerator(SpectralGenerator):
     constants: Mapping[str, FiniteFloat] = {}
     dims: Annotated[tuple[str, ...], Field(min_length=1, max_length=3)] = ("x",)
     length: PositiveFloat = 6.283185307179586
+    walls: Mapping[str, Mapping[str, Literal["value", "slope"]]] = {}
     cells: Annotated[int, Field(ge=16, multiple_of=2)] = 128
     time_step: PositiveFloat = 0.01
     interval: PositiveInt = 10
@@ -118,6 +124,7 @@ class EquationsGenerator(SpectralGenerator):
                 parse(text, Names((), tuple(self.dims), dict(self.constants)), f"initial.{field}")
         except ConfigError as error:
             raise ValueError(str(error)) from None
+        self._refuse_walls(system)
         for key, names in (("initial", self.initial), ("amplitude", self.amplitude)):
             wrong = [n for n in names if n not in system.evolving]
             if wrong:
@@ -126,6 +133,60 @@ class EquationsGenerator(SpectralGenerator):
                     f"{', '.join(system.evolving)}"
                 )
         return self
+
+    def _refuse_walls(self, system: SpectralSystem) -> None:
+        """Raise ValueError for walls of which images do not solve the equations."""
+        import numpy as np
+
+        fields = set(system.evolving)
+        for dim, at in self.walls.items():
+            if dim not in self.dims or set(at) != fields:
+                raise ValueError(
+                    f"walls.{dim} of {', '.join(at) or 'no field'}; allowed: dims "
+                    f"{', '.join(self.dims)}, each with value or slope of {', '.join(fields)}"
+                )
+        if not self.walls:
+            return
+        box, rates = self._rates_of_random_states(system)
+        axes = range(-self.space, 0)
+        spectra = np.fft.rfftn(rates, axes=axes)
+        other = np.fft.irfftn(box.symmetric(spectra, self._signs()), box.sizes, axes)
+        for number, field in enumerate(system.evolving):
+            size = np.sqrt(np.mean(rates[number] ** 2))
+            if not np.abs(other[number] - rates[number]).max() <= BALANCE * size:
+                raise ValueError(
+                    f"walls: the rate of {field} has not the symmetry of the walls, so that "
+                    "images behind them do not solve the equations; allowed: terms that are odd at "
+                    "the walls for a field of value 0, even for one of slope 0; fix: other walls, "
+                    "or a solver of another package as a generator"
+                )
+
+    def box(self) -> MirroredBox:
+        """Return the points of the box and of its images behind the walls."""
+        from scitoolkit.generators.mirrored_box import MirroredBox
+
+        return MirroredBox(self.cells, self.length, tuple(d in self.walls for d in self.dims))
+
+    def _signs(self) -> np.ndarray:
+        """Return (fields, dims), -1 where a field is zero at the walls of a dim, else 1."""
+        import numpy as np
+
+        at = [[self.walls.get(d, {}).get(f) for d in self.dims] for f in self.unknowns]
+        return np.array([[-1 if kind == "value" else 1 for kind in row] for row in at])
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of points of spectra along each dim, with images behind walls."""
+        return self.box().sizes
+
+    def points(self, spectra: np.ndarray) -> np.ndarray:
+        """Return values at the points of the box, those of both walls included."""
+        return self.box().inside(super().points(spectra))
+
+    def waves(self, values: np.ndarray) -> np.ndarray:
+        """Return the spectra of fields and their images, the inverse of `points`."""
+        shape = (-1, *values.shape[values.ndim - self.space :])
+        extended = self.box().extended(values.reshape(shape), self._signs())
+        return super().waves(extended.reshape(*values.shape[: -self.space], *extended.shape[1:]))
 
     @property
     def parameters(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -174,20 +235,23 @@ class EquationsGenerator(SpectralGenerator):
 
         from scitoolkit.core.expressions import Names, compiled, parse
 
-        rng, size = np.random.default_rng(seed), (self.cells,) * self.space
-        points = np.meshgrid(*[self._points()] * self.space, indexing="ij", sparse=True)
-        places = dict(zip(self.dims, points, strict=True))
+        rng, box = np.random.default_rng(seed), self.box()
+        own = [self._coordinate(d)[0] for d in self.dims]
+        size = tuple(points.size for points in own)
+        sparse = np.meshgrid(*own, indexing="ij", sparse=True)
+        places = dict(zip(self.dims, sparse, strict=True))
         names = Names((), tuple(self.dims), dict(self.constants))
         rms = self.amplitude or ({} if self.initial else dict.fromkeys(self.unknowns, 1.0))
         fields = []
-        for field in self.unknowns:
+        for number, field in enumerate(self.unknowns):
             values = np.zeros(size)
             if field in self.initial:
                 function = compiled(parse(self.initial[field], names), {})
                 with np.errstate(all="ignore"):
                     values = values + function({}, places)
+                self._refuse_edges(field, values)
             if rms.get(field):
-                values = values + rms[field] * self._random(rng)
+                values = values + rms[field] * box.inside(self._random(rng, number))
             if not np.isfinite(values).all():
                 raise NumericalError(
                     f"the initial state of {field} is not finite",
@@ -198,26 +262,44 @@ class EquationsGenerator(SpectralGenerator):
         spectra = self.waves(np.stack(fields))
         return spectra if len(fields) > 1 else spectra[0]
 
-    def _random(self, rng: np.random.Generator) -> np.ndarray:
-        """Return waves of random amplitudes, the same on any grid, of mean 0 and rms 1."""
+    def _refuse_edges(self, field: str, values: np.ndarray) -> None:
+        """Raise NumericalError if an initial state is not zero at walls where the field is."""
         import numpy as np
 
-        count = 2 * self.longest + 1
+        for axis, dim in enumerate(self.dims):
+            ends = np.abs(np.take(values, (0, -1), axis)).max()
+            if self.walls.get(dim, {}).get(field) == "value" and not (
+                ends <= EDGE * np.abs(values).max()
+            ):
+                raise NumericalError(
+                    f"the initial state of {field} is {ends:.3g} at a wall of {dim}",
+                    where=f"generator {self.name}",
+                    allowed=f"0, as walls.{dim}.{field} is value",
+                    fix=f"an expression with a factor sin({np.pi / self.length:.12g}*{dim})",
+                )
+
+    def _random(self, rng: np.random.Generator, field: int) -> np.ndarray:
+        """Return waves of random amplitudes, the same on any grid, of mean 0 and rms 1.
+
+        They have the symmetries of a field, given by its number, and those of images.
+        """
+        import numpy as np
+
+        box, count = self.box(), 2 * self.longest + 1
         noise = rng.standard_normal((count,) * self.space) + 1j * rng.standard_normal(
             (count,) * self.space
         )
-        angle = 2 * np.pi * np.arange(self.cells) / self.cells
         values = noise
-        for _ in range(self.space):  # each product replaces the first axis by the last
+        for size in box.sizes:  # each product replaces the first axis by the last
+            angle = 2 * np.pi * np.arange(size) / size
             waves = np.exp(1j * np.outer(np.arange(-self.longest, self.longest + 1), angle))
             values = np.tensordot(values, waves, (0, 0))
-        field = values.real - values.real.mean()
-        return np.asarray(field / np.sqrt(np.mean(field**2)))
-
-    def _points(self) -> np.ndarray:
-        import numpy as np
-
-        return self.length * np.arange(self.cells) / self.cells
+        real = values.real
+        if self.walls:
+            spectra = box.symmetric(np.fft.rfftn(real)[None], self._signs()[[field]])[0]
+            real = np.fft.irfftn(spectra, box.sizes, range(self.space))
+        real = real - real.mean()
+        return np.asarray(real / np.sqrt(np.mean(real**2)))
 
     def largest(self) -> int:
         """Return the largest wavenumber that products of the fields do not alias onto."""
@@ -230,10 +312,12 @@ class EquationsGenerator(SpectralGenerator):
         from scitoolkit.generators.etdrk4 import etdrk4
 
         system, single = self.system(), len(self.unknowns) == 1
-        waves = system.waves(self.cells, self.length)
-        rest = system.rate(self.cells, self.length, self.largest())
-        linear = np.stack([system.symbol(row, waves) for row in system.evolving.values()])
+        box, signs = self.box(), self._signs()
+        rest = system.rate(box, self.largest())
+        linear = np.stack([system.symbol(row, box.waves()) for row in system.evolving.values()])
         step = etdrk4(linear, self.time_step, rest)
+        if self.walls:  # rounding would grow in what has not the symmetry
+            free, step = step, lambda v: box.symmetric(free(v), signs)
         return (lambda v: step(v[None])[0]) if single else step
 
     def generate(self, seed: int) -> Sample:
@@ -245,21 +329,29 @@ class EquationsGenerator(SpectralGenerator):
         import numpy as np
         import xarray as xr
 
+        from scitoolkit.generators.mirrored_box import multiples
         from scitoolkit.generators.resolution import tail, unresolved
 
-        start = self.points(self.start(seed)).reshape(-1, *(self.cells,) * self.space)
+        box, signs = self.box(), self._signs()
+        start = self.points(self.start(seed))
+        start = start.reshape(-1, *start.shape[-self.space :])
         with np.errstate(over="ignore", invalid="ignore"):
             values = self.points(self.evolved(seed))
         values = values.reshape(self.frames, *start.shape)
         axes = tuple(range(-self.space, 0))
+        units_of_waves = multiples(box.walled) if self.walls else []
+        largest = self.largest() * (2 if self.walls else 1)
         drifts, missed = {}, []
         for number, field in enumerate(self.unknowns):
-            own = values[:, number]
+            first, own = (
+                box.extended(f, np.repeat(signs[[number]], len(f), 0))
+                for f in (start[[number]], values[:, number])
+            )
             if f"mean_{field}" in self.invariant_bounds():
-                size = max(float(np.sqrt(np.mean(start[number] ** 2))), np.finfo(float).tiny)
-                change = np.abs(own.mean(axes) - start[number].mean()).max()
+                size = max(float(np.sqrt(np.mean(first**2))), np.finfo(float).tiny)
+                change = np.abs(own.mean(axes) - first.mean()).max()
                 drifts[f"mean_{field}"] = float(change) / size
-            share = max(tail(f, self.space, self.largest()) for f in (start[number], own))
+            share = max(tail(f, self.space, largest, units_of_waves) for f in (first, own))
             missed += [f"{field}: {t}" for t in unresolved(share, TAIL, f"cells={2 * self.cells}")]
         units = {"units": "1"}
         steps = np.arange(self.spinup + 1, self.spinup + 1 + self.frames)
@@ -270,32 +362,50 @@ class EquationsGenerator(SpectralGenerator):
             },
             {
                 "time": ("time", self.time_step * self.interval * steps, units),
-                **{d: (d, self._points(), {**units, "period": self.length}) for d in self.dims},
+                **{d: (d, *self._coordinate(d)) for d in self.dims},
             },
             dict(self.constants),
         )
         return Sample(frames, drifts, missed=missed)
 
+    def _coordinate(self, dim: str) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the points along a dim, and their attributes."""
+        import numpy as np
+
+        points = self.length * np.arange(self.cells + (dim in self.walls)) / self.cells
+        period = {} if dim in self.walls else {"period": self.length}
+        return points, {"units": "1", **period}
+
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return the bounds of the means that the equations conserve, found at random states."""
         import numpy as np
 
-        system, cells = self.system(), 16
-        waves = system.waves(cells, self.length)
-        rest = system.rate(cells, self.length, cells // 2 - 1)
-        rng, axes = np.random.default_rng(0), range(-self.space, 0)
-        small = self.model_copy(update={"cells": cells, "longest": 1})
-        states = np.stack([small._random(rng) + 0.5 for _ in self.unknowns])
-        spectra = np.fft.rfftn(states, axes=axes)
-        with np.errstate(all="ignore"):
-            rates = rest(spectra)
+        system = self.system()
+        _, rates = self._rates_of_random_states(system)
         bounds = {}
-        for number, (field, row) in enumerate(system.evolving.items()):
-            total = rates[number] + system.symbol(row, waves) * spectra[number]
-            values = np.fft.irfftn(total, (cells,) * self.space, axes)
-            if abs(values.mean()) <= BALANCE * np.sqrt(np.mean(values**2)):
+        for values, signs, field in zip(rates, self._signs(), system.evolving, strict=True):
+            balanced = abs(values.mean()) <= BALANCE * np.sqrt(np.mean(values**2))
+            if balanced and (signs > 0).all():  # the mean of an odd field is always zero
                 bounds[f"mean_{field}"] = DRIFT
         return bounds
+
+    def _rates_of_random_states(self, system: SpectralSystem) -> tuple[MirroredBox, np.ndarray]:
+        """Return a small box and the rates (fields, points...) of random states in it."""
+        import numpy as np
+
+        cells = 16
+        small = self.model_copy(update={"cells": cells, "longest": 1})
+        box, rng, axes = small.box(), np.random.default_rng(0), range(-self.space, 0)
+        rest = system.rate(box, cells // 2 - 1)
+        states = [
+            small._random(rng, number) + 0.5 * (signs > 0).all()
+            for number, signs in enumerate(self._signs())
+        ]
+        spectra = np.fft.rfftn(np.stack(states), axes=axes)
+        with np.errstate(all="ignore"):
+            rates = rest(spectra)
+        linear = [system.symbol(row, box.waves()) for row in system.evolving.values()]
+        return box, np.fft.irfftn(rates + np.stack(linear) * spectra, box.sizes, axes)
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return maps of the fields, in space and time for one dim, else of the last frame."""

@@ -38,13 +38,15 @@ SMALLEST_FORCE = 1e-3
 """Lower bound, eV/Å, of the force that errors of forces are divided by."""
 
 
-def tail(fields: np.ndarray, dims: int, largest: int) -> float:
+def tail(fields: np.ndarray, dims: int, largest: int, multiples: Sequence[int] = ()) -> float:
     """Return the spectrum near the largest wavenumbers over its maximum, of squares.
 
     Args:
         fields: (..., points along each of the last `dims` dims), periodic.
         dims: number of dims of space.
         largest: largest wavenumber along a dim, in waves per period, that is not truncated.
+        multiples: of a unit of wavenumbers, that of `largest`, in which the first wave along each
+            dim is measured, for periods that differ; all 1 by default.
 
     Returns:
         The mean square per wavenumber of the last eighth of the shells, at least two, over that of
@@ -63,11 +65,9 @@ def tail(fields: np.ndarray, dims: int, largest: int) -> float:
         return float("inf")
     spectrum = np.abs(np.fft.rfftn(fields, axes=range(-dims, 0))) ** 2
     spectrum = spectrum.reshape(-1, *spectrum.shape[-dims:]).mean(0)
-    waves = np.meshgrid(
-        *(np.fft.fftfreq(n, 1 / n) for n in shape[:-1]),
-        np.arange(shape[-1] // 2 + 1),
-        indexing="ij",
-    )
+    counts = [*(np.fft.fftfreq(n, 1 / n) for n in shape[:-1]), np.arange(shape[-1] // 2 + 1)]
+    units = multiples or [1] * dims
+    waves = np.meshgrid(*(m * k for m, k in zip(units, counts, strict=True)), indexing="ij")
     shell = np.rint(np.sqrt(sum(k**2 for k in waves))).astype(int)
     sums = np.bincount(shell.ravel(), spectrum.ravel())[1 : largest + 1]
     most = sums.max(initial=0.0)

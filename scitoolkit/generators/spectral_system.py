@@ -19,6 +19,7 @@ import sympy
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.expressions import Names, compiled, derivative_of, parse, unknowns
+from scitoolkit.generators.mirrored_box import MirroredBox
 
 Key = tuple[str, tuple[int, ...]]
 """A field and the orders of its derivative along time and each dim."""
@@ -46,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SpectralSystem:
-    """Equations of fields in a periodic box.
+    """Equations of fields in a box.
 
     Attributes:
         dims: of space.
@@ -69,16 +70,6 @@ class SpectralSystem:
         rows = (*self.evolving.values(), *self.following.values())
         return not any(row.keys for row in rows)
 
-    def waves(self, cells: int, length: float) -> list[np.ndarray]:
-        """Return the wavenumbers along each dim, of shapes that broadcast to a spectrum's."""
-        base, last, made = 2 * np.pi / length, len(self.dims) - 1, []
-        for axis in range(len(self.dims)):
-            counts = np.arange(cells // 2 + 1) if axis == last else np.fft.fftfreq(cells, 1 / cells)
-            shape = [1] * len(self.dims)
-            shape[axis] = -1
-            made.append((base * counts).reshape(shape))
-        return made
-
     def symbol(self, row: Row, waves: Sequence[np.ndarray]) -> np.ndarray:
         """Return the factor of the linear part of an equation for each wave."""
         shape = np.broadcast_shapes(*(k.shape for k in waves))
@@ -87,22 +78,17 @@ class SpectralSystem:
             total += coefficient * _power(waves, orders)
         return total if np.abs(total.imag).any() else total.real
 
-    def rate(self, cells: int, length: float, largest: int) -> Callable[[np.ndarray], np.ndarray]:
+    def rate(self, box: MirroredBox, largest: int) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function of spectra (fields, waves...) that is the rest of their rates.
 
         Args:
-            cells: number of points along each dim.
-            length: period along each dim.
-            largest: wavenumber, in waves per period, beyond which the rest is truncated.
+            box: points and waves.
+            largest: wavenumber, in waves per length of the box, beyond which the rest is truncated.
         """
-        waves, axes = self.waves(cells, length), range(-len(self.dims), 0)
-        limit = (largest + 0.5) * 2 * np.pi / length
+        waves, axes, size = box.waves(), range(-len(self.dims), 0), box.sizes
+        limit = (largest + 0.5) * 2 * np.pi / box.length
         resolved = functools.reduce(np.logical_and, [np.abs(k) < limit for k in waves])
-        points = {
-            dim: (length * np.arange(cells) / cells).reshape(k.shape if axis < -1 else -1)
-            for axis, dim, k in zip(axes, self.dims, waves, strict=True)
-        }
-        size = (cells,) * len(self.dims)
+        points = dict(zip(self.dims, box.points(), strict=True))
         keys = {k for row in (*self.evolving.values(), *self.following.values()) for k in row.keys}
         factors = {orders: _power(waves, orders) for _, orders in keys}
         inverses = {}

@@ -80,7 +80,7 @@ class SteppedGenerator(Generator):
 
 
 class SpectralGenerator(SteppedGenerator):
-    """Base class of pseudo-spectral solvers of periodic fields, advanced by ETDRK4.
+    """Base class of pseudo-spectral solvers of fields, advanced by ETDRK4.
 
     Attributes:
         cells: number of points along each dim.
@@ -133,12 +133,16 @@ class SpectralGenerator(SteppedGenerator):
             )
         return spectra
 
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of points of spectra along each dim."""
+        return (self.cells,) * self.space
+
     def points(self, spectra: np.ndarray) -> np.ndarray:
         """Return values at the points of the grid, (..., points) for spectra (..., waves)."""
         import numpy as np
 
         axes = range(-self.space, 0)
-        return np.asarray(np.fft.irfftn(spectra, (self.cells,) * self.space, axes))
+        return np.asarray(np.fft.irfftn(spectra, self.sizes(), axes))
 
     def waves(self, values: np.ndarray) -> np.ndarray:
         """Return spectra, the inverse of `points`."""
@@ -195,23 +199,25 @@ class SpectralGenerator(SteppedGenerator):
         return f"{self.cells} cells along each dim, {super().resolution()}"
 
     def largest(self) -> int:
-        """Return the largest wavenumber along a dim, in waves per period, that is resolved."""
+        """Return the largest wavenumber along a dim, in waves per box, that is resolved."""
         return (self.cells - 1) // 3
 
     def _wavenumbers(self, axis: int) -> np.ndarray:
         """Return the wavenumbers of spectra along an axis, -1 for the last."""
         import numpy as np
 
+        size = self.sizes()[axis]
         if axis == -1:
-            return np.arange(self.cells // 2 + 1)
-        return np.fft.fftfreq(self.cells, 1 / self.cells).astype(int)
+            return np.arange(size // 2 + 1)
+        return np.fft.fftfreq(size, 1 / size).astype(int)
 
     def _moved(self, spectra: np.ndarray, other: SpectralGenerator) -> np.ndarray:
         """Return spectra on the grid of another generator, without waves that either lacks."""
         import numpy as np
 
-        shared = min(self.cells, other.cells) // 2 - 1  # the last wave has no sign
+        sizes, theirs = self.sizes(), other.sizes()
         for axis in range(-self.space, 0):
+            shared = min(sizes[axis], theirs[axis]) // 2 - 1  # the last wave has no sign
             own, waves = self._wavenumbers(axis), other._wavenumbers(axis)
             place = np.flatnonzero(np.abs(waves) <= shared)
             size = list(spectra.shape)
@@ -219,7 +225,7 @@ class SpectralGenerator(SteppedGenerator):
             moved = np.moveaxis(np.zeros(size, spectra.dtype), axis, 0)
             moved[place] = np.moveaxis(spectra, axis, 0)[waves[place] % own.size]
             spectra = np.moveaxis(moved, 0, axis)
-        return spectra * (other.cells / self.cells) ** self.space
+        return spectra * (math.prod(theirs) / math.prod(sizes))
 
     def _resolved(self, spectra: np.ndarray) -> np.ndarray:
         """Return spectra without the waves that this scheme truncates."""
@@ -228,5 +234,6 @@ class SpectralGenerator(SteppedGenerator):
         for axis in range(-self.space, 0):
             shape = [1] * self.space
             shape[axis] = -1
-            spectra = spectra * (np.abs(self._wavenumbers(axis)) <= self.largest()).reshape(shape)
+            waves = np.abs(self._wavenumbers(axis)) * (self.cells / self.sizes()[axis])
+            spectra = spectra * (waves <= self.largest()).reshape(shape)
         return spectra

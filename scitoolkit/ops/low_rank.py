@@ -24,6 +24,9 @@ from scitoolkit.core.suggest import nearest_name
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 SWEEPS = 3
 """Alternations between the factors of outputs and inputs (De Lathauwer et al. 2000)."""
+# Symbols of this module: W weight, C second moment of the inputs of a layer, root = C^(1/2) and
+# inverse = C^(-1/2), u s v the singular value decomposition of W C^(1/2), Q orthonormal rows, M
+# what `_orthonormal` divides off (the mixing of the intermediate channels).
 FLOOR = 1e-6
 """Smallest eigenvalue of a second moment relative to the mean, so that it can be inverted."""
 
@@ -139,6 +142,8 @@ def factors(layer: nn.Module, ranks: Sequence[int], moment: Tensor | None = None
         matrix = weighted.flatten(1)
         u, s, v = torch.linalg.svd(matrix, full_matrices=False)
         r = ranks[0]
+        # v C^(-1/2) is no longer orthonormal. Its rows are made so, and the mixing moves to the
+        # other factor: intermediate channels then have the size of the inputs.
         first, mixing = _orthonormal(v[:r] @ inverse)
         parts = [first, (u[:, :r] * s[:r]) @ mixing]
     else:
@@ -197,6 +202,8 @@ def _tucker(weight: Tensor, ranks: Sequence[int], inverse: Tensor) -> list[Tenso
     first, last = ranks
     left = _leading(weight, 0, last)
     right = _leading(weight, 1, first)
+    # Each factor is the optimum for the other one as it is, so that the error never grows from one
+    # sweep to the next.
     for _ in range(SWEEPS):
         left = _leading(_times(weight, right, 1), 0, last)
         right = _leading(_times(weight, left, 0), 1, first)
@@ -221,6 +228,8 @@ def _times(tensor: Tensor, matrix: Tensor, dim: int) -> Tensor:
 def _leading(tensor: Tensor, dim: int, rank: int) -> Tensor:
     """Return the leading left singular vectors (n, rank) of the unfolding along a dim."""
     flat = tensor.movedim(dim, 0).flatten(1)
+    # The Gram matrix, n x n, is far smaller than the unfolding; the squares cost digits only of
+    # singular values that are cut off. Eigenvalues ascend, hence the flip.
     vectors: Tensor = torch.linalg.eigh(flat @ flat.T)[1].flip(1)[:, :rank]
     return vectors
 
@@ -238,6 +247,8 @@ def _roots(moment: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(inputs, dtype=torch.float64, device=weight.device)
         return eye, eye
     values, vectors = torch.linalg.eigh(moment.double())
+    # An input that is always zero has no second moment, and none could be inverted; all of them
+    # zero means nothing is known, which is the identity.
     floor = FLOOR * float(values.clamp_min(0).mean()) or 1.0
     scales = values.clamp_min(floor).sqrt()
     return (vectors * scales) @ vectors.T, (vectors / scales) @ vectors.T
@@ -326,6 +337,7 @@ class Moments:
             last = x
             if isinstance(layer, CONVOLUTIONS):
                 last = x.movedim(-1 - len(layer.kernel_size), -1)
+            # Sums of squares over a data set lose all small inputs in float32.
             rows = last.reshape(-1, last.shape[-1]).double()
             self._sums[name] = self._sums.get(name, 0) + rows.T @ rows
             self._rows[name] = self._rows.get(name, 0) + len(rows)

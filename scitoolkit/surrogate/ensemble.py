@@ -43,10 +43,10 @@ def member_seeds(config: Any) -> list[int]:
     """Return the seed of each member; the first has the job's.
 
     Args:
-        config: with `seed`, and `members` or `uncertainty.members` if it has ensembles.
+        config: with `seed`, and `members` or `uncertainty.emulators` if it has ensembles.
     """
     uncertainty = getattr(config, "uncertainty", None)
-    count = int(getattr(uncertainty if uncertainty is not None else config, "members", 1))
+    count = int(getattr(config, "members", 1) if uncertainty is None else uncertainty.emulators)
     return [config.seed, *(derive_seed(config.seed, n) for n in range(1, count))]
 
 

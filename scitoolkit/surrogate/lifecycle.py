@@ -2,7 +2,7 @@
 
 A model is rebuilt from configuration, facts and measured numbers, never from data, so that a
 surrogate needs no training file. Optional keys of a configuration that the functions read:
-`members` or `uncertainty.members` (an ensemble), `weights_dtype` (weights in few bits) and
+`members` or `uncertainty.emulators` (an ensemble), `weights_dtype` (weights in few bits) and
 `data.test` (files for testing).
 """
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def write_onnx(
     Args:
         model: takes one tensor per input and returns one per output.
         example: tensors of the shapes of a call.
-        path: the file.
+        path: the file, overwritten also where the module cannot be written.
         inputs, outputs: names of the arrays; an output of an input's name ends in `_next`.
         about: metadata, written as JSON.
         free: `dynamic_shapes` of `torch.onnx.export`: sizes that a call may choose.
@@ -43,20 +44,21 @@ def write_onnx(
         import onnxscript  # noqa: F401
     except ImportError:
         raise missing_extra("onnx, onnxscript, onnxruntime", "emulation", "ONNX") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    torch.onnx.export(
-        model,
-        tuple(example),
-        str(path),
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=list(inputs),
-        output_names=[f"{name}_next" if name in inputs else name for name in outputs],
-        dynamic_shapes=free,
-    )
+    with _quiet("torch.onnx"):
+        torch.onnx.export(
+            model,
+            tuple(example),
+            str(path),
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+            input_names=list(inputs),
+            output_names=[f"{name}_next" if name in inputs else name for name in outputs],
+            dynamic_shapes=free,
+        )
     stored = onnx.load(str(path))
-    onnx.helper.set_model_props(stored, {key: json.dumps(value) for key, value in about.items()})
+    props = {key: json.dumps(value, default=np.generic.item) for key, value in about.items()}
+    onnx.helper.set_model_props(stored, props)
     onnx.save(stored, str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
@@ -67,3 +69,15 @@ def write_onnx(
         return results
 
     return call
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Suppress the warnings of a logger; its level is restored."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -21,6 +21,8 @@ from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.launch import current_rank, leave
 from scitoolkit.training.processes import process_group
 from scitoolkit.training.strategies.mesh.division import Division, Stage
+from scitoolkit.training.strategies.mesh.experts import ExpertLayer, divided_experts
+from scitoolkit.training.traffic import TrafficCounter
 
 SAMPLES, INPUTS, OUTPUTS = 16, 2, 2
 
@@ -86,10 +88,14 @@ def refusal(name: str) -> dict[str, str]:
     model: nn.Module = nn.Sequential(nn.Linear(2, 2))
     if name == "heads":
         model = FieldTransformer(2, 2, ["circular"], width=24, heads=3, blocks=1, patch=1)
+    elif name == "odd experts":
+        model = FieldTransformer(2, 2, ["circular"], width=8, heads=1, blocks=1, experts=3)
     elif name != "undeclared":
         networks = {"fused": FusedHeads, "partial": PartialGain, "stages": OneStage}
         model = networks.get(name, lambda: MLP(2, 2))()
-    mesh = {"no grid": {"tensor": [2, 1, 1]}, "stages": {"pipeline": 2}}.get(name, {"tensor": 2})
+    meshes = {"no grid": {"tensor": [2, 1, 1]}, "stages": {"pipeline": 2}}
+    meshes |= {"no experts": {"expert": 2}, "odd experts": {"expert": 2}}
+    mesh = meshes.get(name, {"tensor": 2})
     if name == "no grid":
         model = FusedHeads()
     x = torch.randn(8, 2, 6) if name == "heads" else torch.randn(8, 2)
@@ -103,6 +109,37 @@ def refusal(name: str) -> dict[str, str]:
     except ScitoolkitError as error:
         return {"error": str(error)}
     return {"error": ""}
+
+
+def experts_apart() -> dict[str, float]:
+    """Compare experts on two processes with those of one, for uneven numbers of rows."""
+    config = TrainingConfig(strategy="ddp", device="cpu")
+    with process_group(config):
+        rank = current_rank()
+        torch.manual_seed(0)
+        whole = ExpertLayer(32, 8, experts=4, chosen=2).double()
+        sizes = [100, 180]
+        rows = torch.randn(sum(sizes), 32, dtype=torch.float64)
+        expected = whole(rows)
+        expected.square().sum().backward()
+        part = ExpertLayer(32, 8, experts=4, chosen=2).double()
+        part.load_state_dict(whole.state_dict())
+        own = slice(2 * rank, 2 * rank + 2)
+        part.into = nn.Parameter(part.into.detach()[own].clone())
+        part.out = nn.Parameter(part.out.detach()[own].clone())
+        mine = rows.split(sizes)[rank].clone().requires_grad_()
+        counter = TrafficCounter()
+        with counter.counting():
+            out = divided_experts(part, torch.distributed.group.WORLD)(mine)
+            out.square().sum().backward()
+        _, which = whole.routes(rows)
+        homes = [(chosen // 2).flatten() for chosen in which.split(sizes)]
+        away = sum(int((home != k).sum()) for k, home in enumerate(homes))
+    assert part.into.grad is not None
+    assert whole.into.grad is not None
+    pairs = [(out, expected.split(sizes)[rank]), (part.into.grad, whole.into.grad[own])]
+    errors = [float(((a - b).abs().max() / b.abs().max()).detach()) for a, b in pairs]
+    return {"error": max(errors), "bytes": counter.total().bytes, "formula": 8 * 2 * away * 32}
 
 
 def trained(case: dict[str, Any]) -> dict[str, Tensor]:
@@ -155,7 +192,9 @@ def main() -> int:
     folder, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
     try:
         for number, case in enumerate(cases):
-            result = refusal(case["refused"]) if "refused" in case else trained(case)
+            result: Any = experts_apart() if "apart" in case else None
+            if result is None:
+                result = refusal(case["refused"]) if "refused" in case else trained(case)
             torch.save(result, folder / f"{number}-{current_rank()}.pt")
     except ScitoolkitError as error:
         (folder / f"error-{current_rank()}").write_text(str(error))

@@ -172,6 +172,10 @@ class FieldTransformerConfig(FieldModelConfig):
     attention: Literal["full", "axial"] = Field(
         default="full", description="axial: along each dim in turn, for many patches"
     )
+    experts: PositiveInt = Field(default=1, description="gated layers of a block")
+    chosen: PositiveInt = Field(
+        default=2, description="of several experts, those that compute a patch"
+    )
 
     def whole_cells(self) -> int:
         """Return the number of cells of a patch."""

@@ -51,6 +51,14 @@ class SharedDim(ABC):
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum over processes, bitwise equal on all of them."""
 
+    @abstractmethod
+    def swap(self, x: Tensor, joined: int, divided: int) -> Tensor:
+        """Return a tensor whose slabs along `joined` are one, divided along another dim instead.
+
+        Every process sends the other processes their parts, so that it receives
+        ``(size - 1) / size`` of the numbers of `x`.
+        """
+
 
 AnyPadding = Padding | SharedDim | PoleDim
 

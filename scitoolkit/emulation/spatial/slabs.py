@@ -61,6 +61,17 @@ class Slabs(SharedDim):
         total = SumRows.apply(x.reshape(-1), self.ranks, counts)
         return GatherRows.apply(total, self.ranks, counts).view(x.shape)
 
+    def swap(self, x: Tensor, joined: int, divided: int) -> Tensor:
+        """Return a tensor whose slabs along `joined` are one, divided along another dim instead.
+
+        The length along `divided` must be a multiple of the number of processes.
+        """
+        share = (x.shape[divided] // self.size,) * self.size
+        rows = torch.arange(x.shape[divided])
+        exchange = RowExchange(rows.to(x.device), share, share)
+        moved = FetchHalo.apply(x.movedim(divided, 0), self.ranks, exchange)
+        return torch.cat([p.movedim(0, divided) for p in moved.chunk(self.size)], joined)
+
     def whole(self, x: Tensor, dim: int) -> Tensor:
         """Return the whole tensor, gathered from the slabs along a dim."""
         moved = x.movedim(dim, 0).contiguous()

@@ -95,6 +95,8 @@ def _caller(like: Tensor) -> str:
     return EAGER if is_eager(like) else TRACED
 
 
+# While torch.compile traces, a decision compiles C and reads caches, which it must not trace: the
+# name is a constant of the graph, and the function is looked up by it.
 @torch.compiler.assume_constant_result
 def _name(operation: str, *arguments: Hashable) -> str:
     return decide(operation, *arguments).name
@@ -116,10 +118,12 @@ def decide(
     reasons = []
     for candidate in _candidates(operation, device, backend):
         reason = candidate.refusal(operation, spec, dtype, device, *options)
+        # Asked last: whether a kernel exists is the more useful reason, where both hold.
         reason = reason or _refuses_caller(candidate, operation, caller)
         if not reason:
             return candidate
         reasons.append(reason)
+    # The first refusal is that of the best backend, which the user would want to have mended.
     reason = reasons[0] if reasons else f"there is no kernel for device {device}"
     if backend != AUTO:
         raise BackendError(reason, where=operation, fix="backend='reference'")

@@ -60,6 +60,8 @@ static void take(element *to, const element *from, int count, int width) {
 def transposed_in_place(lanes: int) -> str:
     """Return C that transposes the lanes x lanes values of a[] in log2(lanes) rounds."""
     lines, step = [], 1
+    # A round exchanges the blocks off the diagonal of 2 step x 2 step tiles: log2(lanes) rounds of
+    # two-register shuffles, which every instruction set has, instead of gathers.
     while step < lanes:
         low = [lane if not lane & step else lanes + (lane ^ step) for lane in range(lanes)]
         high = [lane ^ step if not lane & step else lanes + lane for lane in range(lanes)]

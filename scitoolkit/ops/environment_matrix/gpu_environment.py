@@ -43,6 +43,8 @@ def _places(widths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tens
     """
     padding = Padding.of(widths)
     packed, count = torch.tensor(padding.parameters), padding.num_parameters
+    # Padding points to an index behind the last parameter, whose value is zero: it is read by
+    # `packed_weights` and dropped from gradients.
     flat = torch.empty(count + 1, dtype=torch.int64)
     flat[packed] = torch.arange(len(packed))
     functions = torch.tensor(padding.functions[-1], dtype=torch.int32)
@@ -107,6 +109,8 @@ class GpuEnvironment(Environment):
         """Return the gradient of <cotangent, T> + <pending[0], JVP of T along pending[1]>."""
         if not _gradients_fit(self.spec, self.vectors):
             return self._weight_gradients_by_torch(weights, cotangent, pending)
+        # A fixed number of programs takes the atoms in turn and each has its sum: the order of
+        # addition, hence the last bit, does not depend on the GPU.
         count, programs = len(self.atoms), min(len(self.atoms), triton_source.PROGRAMS)
         graph = self._filled
         parts = weights.new_empty(programs, len(weights), graph[-1].shape[1])
@@ -125,6 +129,8 @@ class GpuEnvironment(Environment):
             out = reference.present_moments(self.spec, *graph, weights)[self.atoms]
             total = (out * cotangent).sum()
             if pending is not None:
+                # <g, J t> = <J^T g, t>: the derivative along t is taken through the gradient, which
+                # torch can differentiate once more.
                 (slopes,) = torch.autograd.grad(out, vectors, pending[0], create_graph=True)
                 total = total + (slopes * pending[1]).sum()
             return torch.autograd.grad(total, weights, materialize_grads=True)[0]

@@ -80,6 +80,8 @@ def _save_edge_gradients(ctx, inputs, output) -> None:
 def _backward_of_edge_gradients(ctx, tangent):
     (cotangent,) = ctx.saved_tensors
     tangent = tangent.contiguous()
+    # The gradient in the weights needs the same pass over the neighbours as that of `moments`,
+    # whose backward runs later: it takes this along, and both cost one pass.
     ctx.environment.pending_cotangent = (cotangent.contiguous(), tangent)
     return _moments_jvp(tangent, ctx.environment), None
 
@@ -106,6 +108,9 @@ _edge_gradients = eager(
 )
 
 
+# The signatures below repeat each other because torch makes the schemas of operators from them: a
+# schema has neither objects nor variable arguments, so that an environment is passed as its parts,
+# and `_filled` puts them together again.
 def traced_arguments(environment: Environment) -> tuple[Any, ...]:
     """Return the arguments of the registered operators for an environment."""
     e, spec = environment, environment.spec
@@ -241,6 +246,7 @@ def _save(ctx, inputs, output) -> None:
 
 def _backward_of_traced_edge_gradients(ctx, tangent):
     cotangent, *tensors = ctx.saved_tensors
+    # Only what is asked for: each derivative recomputes the activations.
     others = (*tensors, *ctx.options)
     wants_cotangent, wants_weights, wants_vectors = ctx.needs_input_grad[:3]
     by_cotangent = _traced_jvp(tangent, *others) if wants_cotangent else None

@@ -23,6 +23,11 @@ from scitoolkit.ops.environment_matrix.environment import kernels
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
+# Symbols of this module:
+#   s        normalised inverse distance, the only input of an embedding network
+#   h, d, c  a layer's values and their first and second derivative in s (its jet)
+#   f, g     values at both ends of a piece; fs, gs slopes and fc, gc halved curvatures, all in
+#            units of the piece, so that the six equations have small integer coefficients
 FIRST_STEP, LEAST_STEP = 0.16, 1e-3
 
 
@@ -102,10 +107,13 @@ def jets(s: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor, Tensor]:
     h, d, c = s, torch.ones_like(s), torch.zeros_like(s)
     for weight, bias, step in layers:
         t, z1, z2 = torch.tanh(h @ weight + bias), d @ weight, c @ weight
+        # Chain rule twice: tanh' = 1 - tanh^2 and tanh'' = -2 tanh tanh'.
         slope = 1 - t * t
         new = [t, slope * z1, slope * z2 - 2 * t * slope * z1**2]
         if step is not None:
             new = [part * step for part in new]
+        # Residual layers of the published networks: equal widths add, doubled ones add the input
+        # twice.
         fan_in, fan_out = weight.shape
         if fan_out == fan_in:
             new = [part + old for part, old in zip(new, (h, d, c), strict=True)]
@@ -123,6 +131,8 @@ def quintic_pieces(value: Tensor, slope: Tensor, curvature: Tensor, step: float)
     f, g = value[:-1], value[1:]
     fs, gs = slope[:-1] * step, slope[1:] * step
     fc, gc = curvature[:-1] * step**2 / 2, curvature[1:] * step**2 / 2
+    # What the parabola of the left end leaves to be reached at the right one: three equations for
+    # the coefficients of third to fifth order.
     rest, rest_s, rest_c = g - f - fs - fc, gs - fs - 2 * fc, gc - fc
     coefficients = [
         f,
@@ -165,12 +175,15 @@ def tabulate(
         [tuple(None if p is None else p.double() for p in layer) for layer in layers]
         for layers in networks
     ]
+    # Beyond the cutoff s is zero before normalisation; each type has its own normalisation, and one
+    # table serves all of them, so that it begins at the lowest and ends at the highest.
     lower = float((-mean[:, 0] / deviation[:, 0]).min())
     upper = float(((1.0 / shortest - mean[:, 0]) / deviation[:, 0]).max())
     step = FIRST_STEP
     while step >= LEAST_STEP:
         pieces = int((upper - lower) / step) + 1
         nodes = lower + step * torch.arange(pieces + 1, dtype=torch.float64, device=device)[:, None]
+        # The error of a piece is symmetric about its middle to leading order and largest there.
         middle = nodes[:-1] + 0.5 * step
         tables, errors = [], []
         for layers in exact:
@@ -180,6 +193,7 @@ def tabulate(
             wanted = jets(middle, layers)[0]  # type: ignore[arg-type]
             errors.append(float((interpolated - wanted).abs().max() / wanted.abs().max()))
             tables.append(coefficients)
+        # In float32 the rounding of the kernels is larger than a finer table could gain.
         if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):
             values = torch.stack([_grouped(t, dtype) for t in tables])
             bounds = torch.tensor([lower, step], dtype=dtype, device=device)

@@ -78,10 +78,13 @@ def neighbour_list(
     cell = np.ascontiguousarray(cell, dtype=np.float64)
     _check(positions, kinds, num_types, cell, cutoff)
     inverse = np.ascontiguousarray(np.linalg.inv(cell))
+    # Distances of opposite faces, not lengths of edges: a skewed cell needs more images.
     height = np.ascontiguousarray(1.0 / np.linalg.norm(inverse, axis=0))
     periodic = np.ascontiguousarray(np.broadcast_to(pbc, 3), dtype=np.int64)
     segments = np.empty(atoms * num_types + 1, dtype=np.int64)
     closest, radius = np.empty(3), np.array([cutoff], dtype=np.float64)
+    # Without periods the cell may be of any size; 0.15 atoms per cubic Å is about that of a dense
+    # solid. A wrong guess costs a second call, as the kernel counts beyond its capacity.
     density = atoms / abs(np.linalg.det(cell)) if periodic.all() else 0.15
     capacity = int(atoms * (5.0 * density * cutoff**3 + 8)) + 64
     while True:

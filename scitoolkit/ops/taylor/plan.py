@@ -113,6 +113,8 @@ def make_plan(dims: int, wanted: Iterable[Operator | MultiIndex]) -> Plan:
         if op in needed:
             continue
         needed.add(op)
+        # Blocks of a partition are single multi-indices even where the operator is a sum: only the
+        # one-block term is linear in it.
         for index, _ in op:
             queue += [operator(block) for block in _below(index)]
     ops = sorted(needed, key=_rank)
@@ -137,6 +139,8 @@ def _below(index: MultiIndex) -> list[MultiIndex]:
 def _products(op: Operator, place: Mapping[Operator, int]) -> tuple[Product, ...]:
     total: Counter[tuple[int, ...]] = Counter()
     for index, coefficient in op:
+        # d2/dx2 d/dy is the set {x, x, y} of three differentiations, each of which is distinct in
+        # the formula: equal blocks are counted as often as they arise.
         letters = [d for d, k in enumerate(index) for _ in range(k)]
         for blocks in _partitions(list(range(len(letters)))):
             if len(blocks) > 1:
@@ -173,6 +177,7 @@ def _leibniz(op: Operator, place: Mapping[Operator, int]) -> tuple[Leibniz, ...]
             if not any(weight):
                 continue
             rest = tuple(a - b for a, b in zip(index, weight, strict=True))
+            # Of a differentiations, b go to the weight in C(a, b) ways, along each coordinate.
             ways = math.prod(math.comb(a, b) for a, b in zip(index, weight, strict=True))
             total[(weight, place[operator(rest)])] += coefficient * ways  # type: ignore[assignment]
     terms += [Leibniz(float(c), w, f) for (w, f), c in sorted(total.items())]

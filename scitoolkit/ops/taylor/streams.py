@@ -74,6 +74,8 @@ def multiply(a: Tensor, b: Tensor, plan: Plan) -> Tensor:
     for stream in range(1, len(plan)):
         total = a[0] * b[stream] + a[stream] * b[0]
         for term in plan.leibniz[stream]:
+            # Terms in which either factor is the value are those above; the plan lists them as
+            # well.
             if any(term.weight) and term.factor:
                 total = total + term.coefficient * a[plan.index(term.weight)] * b[term.factor]
         out.append(total)
@@ -86,6 +88,7 @@ def layer_norm(
     """Return the streams of torch's layer norm over the last dim."""
     centred = streams - streams.mean(-1, keepdim=True)
     variance = multiply(centred, centred, plan).mean(-1, keepdim=True)
+    # A constant has no derivatives: epsilon and bias are added to the value alone.
     variance = torch.cat([variance[:1] + epsilon, variance[1:]])
     out = multiply(centred, activation(variance, "rsqrt", plan), plan) * weight
     return torch.cat([out[:1] + bias, out[1:]])
@@ -100,6 +103,8 @@ class _Activation(torch.autograd.Function):
         ctx.name, ctx.plan = name, plan
         if len(plan) == 1:
             return derivatives(name, a, 0)[0]
+        # g' times every stream is the whole rule for first derivatives, and the one-block term of
+        # all higher ones; what the partitions into several blocks add follows.
         g = derivatives(name, a[0], plan.order)
         out = torch.mul(a, g[1])
         out[0] = g[0]
@@ -115,6 +120,7 @@ class _Activation(torch.autograd.Function):
         if len(plan) == 1:
             return grad * derivatives(ctx.name, a, 1)[1], None, None
         g = derivatives(ctx.name, a[0], plan.order + 1)
+        # One order higher than forward: the value enters every stream through a derivative of g.
         out = grad * g[1]
         out[0].addcmul_(g[2], (grad[1:] * a[1:]).sum(0))
         for stream, terms in enumerate(plan.products):
@@ -154,5 +160,6 @@ def _spread(out: Tensor, a: Tensor, carried: Tensor, term) -> None:
         product = a[rest[0]]
         for other in rest[1:]:
             product = product * a[other]
+        # A stream squared appears twice among the factors, and once in the loop.
         times = term.factors.count(factor) * term.coefficient
         out[factor].addcmul_(carried, product, value=times)

@@ -25,6 +25,7 @@ def _reference(
     deterministic: bool = True,
 ) -> Tensor:
     nodes = (edges.sender, edges.receiver, edges.num_nodes)
+    # The cast stands inside, so that gradients come back in the dtype of the inputs.
     tensors = (x, y, weight)
     if precise:
         tensors = (x.double(), y.double(), weight.double())
@@ -255,6 +256,8 @@ class TensorProduct(nn.Module):
         spec, lead = self.spec, x.shape[:-1]
         x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
         weight = weight if spec.shared_weights else weight.reshape(-1, weight.shape[-1])
+        # A product of rows is a convolution on the graph in which each node has itself as
+        # neighbour.
         edges = Edges.rows(x.shape[0], x.device)
         if self.layout == "mul_ir":
             _check(spec, x, y, weight, edges)

@@ -89,6 +89,7 @@ def _parts(segments: tuple[IrrepSlice, ...], limit: int) -> list[list[int]]:
     """Group segments of equal multiplicity such that a group has at most `limit` sums."""
     parts: list[list[int]] = []
     for mul in sorted({segment.mul for segment in segments}, reverse=True):
+        # Begins full, so that the first segment opens a part.
         size = limit + 1
         for number, irrep in enumerate(segments):
             if irrep.mul != mul:
@@ -128,12 +129,15 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
             (emitters.nodes if is_nodes else emitters.senders)(term, edge, u, sums)
         zeros = [f"{name} = {context.zeros(u.width)}" for name in written]
         body = (_scattered if kernel == "scatter" else _owned)(edge.lines, zeros, written, u.mask)
+        # A part is a program of the grid: it reads the edges again, which costs less than sums that
+        # spill from registers to memory.
         programs.append((u.blocks, [*u.begin(f"part * {u.width}"), *body]))
     return programs
 
 
 def _owned(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
     """Return the loop over the edges of a node, whose row only this program writes."""
+    # No other program has this node, so that the row is stored once and needs no zeros before.
     head = "for p in range(tl.load(ptr + n), tl.load(ptr + n + 1)):"
     return [*zeros, head, *indent(edge), *_out("tl.store", written, mask)]
 
@@ -142,6 +146,8 @@ def _scattered(edge: list[str], zeros: list[str], written: dict[str, str], mask:
     """Return the loop over a run of edges, with atomic additions when the receiver changes."""
     flush = _out("tl.atomic_add", written, mask)
     return [
+        # Sums stay in registers as long as the receiver is the same: a node with many edges costs
+        # one atomic addition a run instead of one an edge.
         "n = tl.load(receiver + tl.load(order + c * run))",
         *zeros,
         f"for p in {RUN}:",
@@ -209,6 +215,8 @@ class _AttributeSums:
 
 
 def _check_attributes(spec: TensorProductSpec) -> None:
+    # The gradient of an attribute is a vector over channels for uuu, and one number for the other
+    # modes: a row cannot be both.
     elementwise = {path.in2 for path in spec.paths if path.mode == "uuu"}
     summed = {path.in2 for path in spec.paths if path.mode != "uuu"}
     if elementwise & summed:
@@ -227,7 +235,7 @@ def _edges(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
         rows: dict[str, str] = {}
         features: dict[str, str] = {}
         for term in terms:
-
+            # Default arguments hold the values of this turn of the loop.
             def add(j, v, value, term=term, u=u, inner=inner, rows=rows) -> None:
                 side = term.sides[1]
                 if not isinstance(v, Channels):
@@ -304,6 +312,7 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
                     term, edge, v, u, q
                 ),
             )
+            # A matrix of weights is a grid of blocks, rows times columns, numbered row by row.
             begin = u.begin(f"part // {q.blocks} * {u.width}")
             begin += q.begin(f"part % {q.blocks} * {q.width}")
             programs.append((u.blocks * q.blocks, [*begin, *lines]))

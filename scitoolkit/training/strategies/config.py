@@ -192,6 +192,6 @@ class Mesh(StrategyConfig):
 
         if not joined():
             return SingleStrategy(device)
-        if self.mesh.pipeline * math.prod(self.mesh.grid) == 1:
+        if self.mesh.pipeline * self.mesh.expert * math.prod(self.mesh.grid) == 1:
             return DataParallelStrategy(device)
         return MeshStrategy(device, self.mesh)

@@ -256,3 +256,29 @@ def test_new_allows_only_what_it_can_make(capsys, tmp_path, monkeypatch):
         assert "workflows" not in err.partition("Allowed")[2]
         assert "codecs" in err
     assert cli(capsys, "ls", "workflow")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_left"),
+    [
+        ("module://no_such_package.backend_inline", False),
+        ("module://json.no_such_module", False),
+        ("module://", False),
+        ("module://matplotlib.backends.backend_agg", True),
+        ("agg", True),
+    ],
+)
+def test_the_backend_of_a_notebook_of_another_environment_is_not_used(backend, is_left):
+    code = (
+        "import os, sys; from scitoolkit.cli import main\n"
+        "main.run_cli = lambda _: print(os.environ.get('MPLBACKEND')) or 0\n"
+        "main.main([])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "MPLBACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.strip() == (backend if is_left else "None")

@@ -7,15 +7,19 @@ import json
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from torch import nn
 
 from scitoolkit.core.data_facts import DataFacts, Dim, Step
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.interface import STATUSES
 
 STRANGE = 'K "*/'
+ODD = "a\n\x07\x1b\u2028\\??/µ\x7f9"
+"""Control characters, a trigraph, and a digit behind an escape."""
 
 
 def even(number, unit):
@@ -77,6 +81,29 @@ def test_a_caller_is_told_what_differs(folder):
     for (dim, step, units), status in DIMS:
         assert library.m_compare_dim(dim.encode(), step, units.encode()) == STATUSES[status], dim
     assert "dim time: step 21600 s" in (folder / "m.h").read_text()
+
+
+def test_numpy_scalars_and_characters_that_c_has_no_escape_for(tmp_path):
+    step = even(np.float32(2.5), ODD)
+    facts = DataFacts(dims=(Dim("lat", "latitude", 2, "numbers", "", "", np.int8(-1), step),))
+    export([column(units=ODD, facts=facts)], tmp_path / "odd.c")
+    for flags in (["-std=c99"], ["-std=gnu11"]):
+        command = ["gcc", *flags, "-O1", "-w", "-shared", "-fPIC", "odd.c", "-o", flags[0], "-lm"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        library = ctypes.CDLL(str(tmp_path / flags[0]))
+        library.odd_compare_dim.argtypes = [ctypes.c_char_p, ctypes.c_double, ctypes.c_char_p]
+        library.odd_about.restype = ctypes.c_char_p
+        about = json.loads(library.odd_about())
+        assert about["functions"][0]["inputs"][0]["units"] == ODD
+        for units, status in ((ODD, "OK"), (ODD.replace("\n", ""), "FACTS")):
+            assert library.odd_compare_array(b"T", b"lat,level", units.encode()) == STATUSES[status]
+            assert library.odd_compare_dim(b"lat", -2.5, units.encode()) == STATUSES[status]
+
+
+def test_a_text_with_a_nul_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="NUL"):
+        export([column(units="K\0m")], tmp_path / "m.so")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_facts_no_step_is_stated(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -81,3 +82,24 @@ def test_a_file_that_is_not_the_module_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         export_onnx([double], tmp_path / "m.onnx", OnnxOptions(dtype="float64"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("earlier", [b"an earlier export", None])
+def test_a_failed_export_leaves_the_folder_as_it_was(earlier, tmp_path):
+    paths = [tmp_path / "m.onnx", tmp_path / "m_strange.onnx"]
+    if earlier:
+        for path in paths:
+            path.write_bytes(earlier)
+    specs = [ArraySpec("x", ("a",), (4,))], [ArraySpec("y", ("b",), (3,))]
+    strange = TracedFunction(nn.LSTM(4, 3), *specs, name="strange")
+    level = logging.getLogger("torch.onnx").level
+    for functions, options in (
+        ([column(), strange], OnnxOptions()),
+        ([column()], OnnxOptions(tolerance=0.0)),
+    ):
+        with pytest.raises((ConfigError, NumericalError)):
+            export_onnx(functions, paths[0], options)
+    assert [p.read_bytes() for p in sorted(tmp_path.iterdir())] == (
+        [earlier] * 2 if earlier else []
+    )
+    assert logging.getLogger("torch.onnx").level == level

@@ -54,6 +54,7 @@ def made(settings: EmulationConfig, layout: Layout = LAYOUT):
 
 
 UNET = {"name": "unet", "widths": [8, 6], "patch": 2}
+ATTENTION = {"name": "field_transformer", "width": 16, "blocks": 2, "patch": 2}
 CASES = {
     "unet, transport, coordinates, periodic": {
         "model": UNET,
@@ -67,6 +68,14 @@ CASES = {
     "fno": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}, "boundary": {"x": "circular"}},
     "fno, walls": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}},
     "factorised_fno": {"model": {"name": "factorised_fno", "width": 6, "modes": [4]}},
+    "field_transformer, periodic": {
+        "model": ATTENTION,
+        "boundary": {"x": "circular"},
+    },
+    "field_transformer, axial, film, experts": {
+        "model": {**ATTENTION, "heads": 8, "attention": "axial", "experts": 3},
+        "conditioning": "film",
+    },
     "unet, film": {"model": UNET, "conditioning": "film"},
     "convnext_unet, film": {
         "model": {"name": "convnext_unet", "widths": [6, 8]},
@@ -172,6 +181,27 @@ def test_bytes_are_those_of_the_formula(model):
     assert run_ranks(4, work, Traffic) == [predicted] * 4
 
 
+@pytest.mark.parametrize(("attention", "share"), [("full", 1.0), ("axial", 0.5)])
+def test_attention_receives_four_tensors_for_its_heads(attention, share):
+    """And halos of the first and the last convolution."""
+    settings = config(model={**ATTENTION, "heads": 8, "attention": attention})
+
+    def work(ranks):
+        slab = Slab(settings, LAYOUT, ranks)
+        part = slab.emulator(made(settings)).float()
+        with torch.no_grad():
+            part(*[torch.zeros(3, CELLS // ranks.size, 8)] * 2, torch.zeros(3))
+        return ranks.traffic.bytes
+
+    for size in (2, 4):
+        patches = CELLS // size // 2 * 4
+        swapped = 2 * 4 * share * patches * 16 * (size - 1) / size  # blocks, tensors, width
+        halo = (4 * 3 + 16) * 4  # channels of the cells of a patch, width; a cross-section
+        ends = [1, *[2] * (size - 2), 1]
+        expected = [3 * 4 * (swapped + halo * end) for end in ends]
+        assert run_ranks(size, work, Traffic) == expected
+
+
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
@@ -182,12 +212,14 @@ def test_bytes_are_those_of_the_formula(model):
             "x: symmetries move cells",
         ),
         ({"model": UNET, "spatial_dim": "z"}, "'z' is not a dim"),
+        ({"model": {**ATTENTION, "heads": 2, "patch": 1}}, "2 heads on 4 processes"),
         ({"model": UNET, "rollout": {"noise": 0.1}}, "the same noise"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_by_name(sections, said):
     def work(ranks):
-        return Slab(config(**sections), LAYOUT, ranks)
+        settings = config(**sections)
+        return Slab(settings, LAYOUT, ranks).emulator(made(settings))
 
     with pytest.raises(ConfigError, match=said):
         run_ranks(4, work, Traffic)

@@ -236,3 +236,140 @@ def test_other_names_and_unstable_equations_are_refused():
         EquationsGenerator(problem="burgers", initial={"u": "sin(q)"})
     with pytest.raises(NumericalError, match="not finite"):
         EquationsGenerator(equations="dif(u,t) = -dif(u,x,x)", frames=500).sample({}, 0)
+
+
+class TestPdeBetweenWalls(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        walls = {"y": {"w": "value"}}
+        return EquationsGenerator(
+            problem="navier_stokes", cells=16, spinup=0, frames=3, walls=walls, longest=2
+        )
+
+
+HEAT = {"problem": "diffusion", "length": 2.0, "constants": {"nu": 0.05, "k": np.pi / 2}}
+
+
+@pytest.mark.parametrize("cells", [16, 32])
+def test_heat_between_cold_and_between_insulated_walls(cells):
+    walls = {"x": {"u": "value"}}
+    x, u, t = last(**HEAT, cells=cells, walls=walls, initial={"u": "sin(k*x) - 0.5*sin(3*k*x)"})
+    k, decay = np.pi / 2, np.exp(-0.05 * (np.pi / 2) ** 2 * t)
+    assert (x[0], x[-1], x.size) == (0, 2, cells + 1)
+    exact = decay * np.sin(k * x) - 0.5 * decay**9 * np.sin(3 * k * x)
+    np.testing.assert_allclose(u, exact, atol=1e-7)
+    walls = {"x": {"u": "slope"}}
+    x, u, t = last(**HEAT, cells=cells, walls=walls, initial={"u": "3 + cos(k*x)"})
+    np.testing.assert_allclose(u, 3 + decay * np.cos(k * x), atol=3e-7)
+
+
+def test_burgers_between_walls_is_the_solution_of_cole_and_hopf_and_converges_with_the_cells():
+    nu, errors = 0.05, []
+    for cells in (16, 24, 32, 48):
+        x, u, t = last(
+            problem="burgers",
+            length=np.pi,
+            cells=cells,
+            walls={"x": {"u": "value"}},
+            constants={"nu": nu},
+            initial={"u": "2*nu*0.8*sin(x)/(1 + 0.8*cos(x))"},
+            frames=4,
+        )
+        decay = 0.8 * np.exp(-nu * t)
+        exact = 2 * nu * decay * np.sin(x) / (1 + decay * np.cos(x))
+        errors.append(np.abs(u - exact).max() / np.abs(exact).max())
+    # Faster than any power: each 8 or 16 cells more divide the error by the same factor.
+    assert errors[1] < errors[0] / 10
+    assert errors[2] < errors[1] / 10
+    assert errors[3] < 1e-6
+
+
+def test_four_steps_of_half_the_size_have_a_sixteenth_of_the_error_between_walls():
+    nu, errors = 0.5, []
+    for step in (0.1, 0.05):
+        _, u, _ = last(
+            problem="burgers",
+            length=np.pi,
+            cells=64,
+            time_step=step,
+            interval=round(1 / step),
+            walls={"x": {"u": "value"}},
+            constants={"nu": nu},
+            initial={"u": "3*sin(x)"},
+            frames=1,
+        )
+        errors.append(u)
+    _, fine, _ = last(
+        problem="burgers",
+        length=np.pi,
+        cells=64,
+        time_step=0.0125,
+        interval=80,
+        walls={"x": {"u": "value"}},
+        constants={"nu": nu},
+        initial={"u": "3*sin(x)"},
+        frames=1,
+    )
+    coarse, half = (np.abs(u - fine).max() for u in errors)
+    assert 10 < coarse / half < 30
+
+
+def test_a_vortex_between_walls_in_y_and_periodic_in_x_decays_at_its_rate():
+    frames = EquationsGenerator(
+        problem="navier_stokes",
+        cells=32,
+        walls={"y": {"w": "value"}},
+        initial={"w": "2*cos(x)*sin(1.5*y)"},
+        amplitude={},
+        spinup=0,
+        frames=5,
+    )
+    sample = frames.sample({}, 0)
+    w, t = sample.frames["w"].values[-1], float(sample.frames["time"][-1])
+    x, y = TURN * np.arange(32) / 32, TURN * np.arange(33) / 32
+    exact = 2 * np.cos(x)[:, None] * np.sin(1.5 * y) * np.exp(-0.02 * 3.25 * t)
+    np.testing.assert_allclose(w, exact, atol=1e-6)
+    assert sample.frames["y"].attrs.get("period") is None
+    assert sample.frames["x"].attrs["period"] == pytest.approx(TURN)
+
+
+def test_random_states_between_walls_have_their_symmetry_and_state_their_error():
+    walls = {"x": {"u": "slope"}}
+    settings = {"equations": "dif(u,t) = 0.1*dif(u,x,x) + u - u**3", "walls": walls, "cells": 64}
+    made = EquationsGenerator(**settings, spinup=0, frames=5).sample({}, 3)
+    u, step = made.frames["u"].values, TURN / 64
+    slopes = np.abs(np.array([-3, 4, -1]) @ u[:, :3].T / (2 * step))
+    assert slopes.max() < 0.02 * np.abs(np.gradient(u, step, axis=1)).max()
+    assert not made.missed
+    assert made.accuracy.error < 1e-4
+    wall = EquationsGenerator(problem="burgers", walls={"x": {"u": "value"}}, cells=64)
+    assert wall.invariant_bounds() == {}
+    assert EquationsGenerator(**HEAT, walls=walls).invariant_bounds() == {"mean_u": 1e-8}
+    thin = {"problem": "burgers", "walls": {"x": {"u": "value"}}, "constants": {"nu": 5e-4}}
+    missed = EquationsGenerator(**thin, cells=64, spinup=0).sample({}, 0).missed
+    assert any("not resolved" in text for text in missed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"problem": "advection", "walls": {"x": {"u": "value"}}}, "symmetry of the walls"),
+        ({"problem": "burgers", "walls": {"x": {"u": "slope"}}}, "symmetry of the walls"),
+        ({"problem": "kdv", "walls": {"x": {"u": "value"}}}, "symmetry of the walls"),
+        ({"problem": "burgers", "walls": {"y": {"u": "value"}}}, "allowed: dims x"),
+        ({"problem": "burgers", "walls": {"x": {"v": "value"}}}, "value or slope of u"),
+        ({"problem": "gray_scott", "walls": {"x": {"a": "slope"}}}, "value or slope of a, b"),
+        ({"problem": "burgers", "walls": {"x": {"u": "free"}}}, "value"),
+    ],
+)
+def test_walls_of_which_images_are_no_solution_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        EquationsGenerator(**settings)
+
+
+def test_an_initial_state_that_is_not_zero_at_its_wall_is_refused():
+    generator = EquationsGenerator(
+        problem="burgers", walls={"x": {"u": "value"}}, initial={"u": "cos(x)"}
+    )
+    with pytest.raises(NumericalError, match="is 1 at a wall of x"):
+        generator.sample({}, 0)

@@ -32,6 +32,7 @@ TRANSFORMER = {
     "model": {"name": "field_transformer", "width": 16, "blocks": 2, "heads": 4, "patch": 2},
     "padding": ["circular", "zeros"],
 }
+EXPERTS = {**TRANSFORMER, "model": {**TRANSFORMER["model"], "experts": 4, "blocks": 1}}
 AXIAL = {**TRANSFORMER, "model": {**TRANSFORMER["model"], "attention": "axial"}}
 RESNET = {"model": {"name": "resnet", "width": 4, "blocks": 2}, "padding": ["circular"]}
 VECTORS = {"model": {"name": "mlp", "width": 8, "layers": 3}, "padding": []}
@@ -74,6 +75,7 @@ def test_two_processes_train_as_one_and_continue_on_any_mesh(start, tmp_path):
     cases = [
         case(TRANSFORMER, {"tensor": 2}, accumulate=2),
         case(VECTORS, {"tensor": [2, 1, 1]}, optimizer={"name": "adam", "lr": 0.01}),
+        case(EXPERTS, {"expert": 2}, accumulate=2),
         *(
             {
                 **case(TRANSFORMER, mesh, steps=step, ema_decay=0.5),
@@ -108,6 +110,10 @@ def test_two_processes_train_as_one_and_continue_on_any_mesh(start, tmp_path):
         (4, RESNET, {"pipeline": 2, "data": 2}),
         (4, VECTORS, {"tensor": [2, 1, 2], "data": 1}),
         (4, AXIAL, {"pipeline": 4, "microbatches": 1}),
+        (4, EXPERTS, {"data": 4, "expert": 2}),
+        (4, EXPERTS, {"expert": 4}),
+        (2, EXPERTS, {"tensor": 2}),
+        (2, EXPERTS, {"pipeline": 2}),
     ],
 )
 def test_meshes_train_as_one_process(start, ranks, network, mesh):
@@ -136,6 +142,15 @@ def test_ranks_of_the_same_samples_draw_the_same_numbers(start, tmp_path):
         assert all(torch.equal(several[0][name], several[1][name]) for name in several[0])
 
 
+@pytest.mark.multiproc
+def test_ranks_of_experts_receive_the_bytes_of_the_formula(start):
+    code, results, errors = start(2, [{"apart": True}])
+    assert (code, errors) == (0, [])
+    for result in results[0]:
+        assert result["error"] <= 1e-13
+        assert result["bytes"] == pytest.approx(result["formula"], rel=0.01)
+
+
 def alone(described):
     keys = described["training"].keys() - {"strategy", "mesh"}
     return {**described, "training": {key: described["training"][key] for key in keys}}
@@ -154,6 +169,9 @@ def alone(described):
         ({"exchange": {"name": "bf16"}}, "does not read exchange"),
         ({"strategy": "ddp"}, "mesh is only read by strategy mesh"),
         ({"strategy": {"name": "ddp", "tensor": 2}}, "has no settings"),
+        ({"mesh": {"expert": 2, "tensor": 2}}, "expert 2 and tensor"),
+        ({"mesh": {"expert": 2, "tensor": [1, 1, 2]}}, "expert 2 and tensor"),
+        ({"mesh": {"expert": 2, "pipeline": 2}}, "expert 2 and pipeline"),
     ],
 )
 def test_what_a_mesh_does_not_compose_with_is_refused_by_name(settings, message):
@@ -187,6 +205,15 @@ def test_ranks_share_a_batch_by_their_place_on_data_and_z(axes):
     for index in itertools.product(*(range(size) for size in axes)):
         share = strategy.share_of_batch(int(places[index]), processes)
         assert share == (index[1] * z + index[4], data * z)
+
+
+def test_experts_divide_the_data_and_not_the_processes():
+    config = TrainingConfig(strategy="mesh", mesh={"data": 4, "expert": 2})
+    assert [config.strategy_on(4).share_of_batch(rank, 4) for rank in range(4)] == [
+        (rank, 4) for rank in range(4)
+    ]
+    with pytest.raises(ConfigError, match="expert 2 of data 3"):
+        TrainingConfig(strategy="mesh", mesh={"expert": 2}).strategy_on(3)
 
 
 @pytest.mark.parametrize("costs", [[1.0] * 7, [3, 1, 1, 1, 5, 1], [0.5, 1, 1, 1, 1, 0.5]])
@@ -293,6 +320,8 @@ def test_networks_that_declare_or_fit_wrongly_are_refused_by_name(start):
         "undeclared": r"Sequential has no network, or several, with `division\(\)`",
         "stages": "2 processes for the 1 stages",
         "shares": "other samples on the ranks",
+        "no experts": "no experts on 2 processes",
+        "odd experts": "3 experts on 2 processes",
     }
     code, results, errors = start(2, [{"refused": name} for name in expected])
     assert (code, errors) == (0, [])

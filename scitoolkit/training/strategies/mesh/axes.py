@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
@@ -21,12 +21,22 @@ class MeshAxes(Config):
     data: PositiveInt | None = Field(
         default=None, description="shares of the batch; None for the processes that remain"
     )
+    expert: PositiveInt = Field(
+        default=1, description="processes of the axis data that hold the experts apart"
+    )
     tensor: PositiveInt | tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
         default=1, description="processes that divide products, or their grid x, y, z"
     )
     microbatches: PositiveInt | None = Field(
         default=None, description="parts of a batch in the pipeline; twice its stages"
     )
+
+    @model_validator(mode="after")
+    def _experts_alone(self) -> MeshAxes:
+        if self.expert > 1 and (self.pipeline > 1 or self.tensor not in (1, (1, 1, 1))):
+            other = "pipeline" if self.pipeline > 1 else "tensor"
+            raise ValueError(f"expert {self.expert} and {other}: expert only divides the axis data")
+        return self
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -50,5 +60,11 @@ class MeshAxes(Config):
                 where="training.mesh",
                 allowed=f"a multiple of {model} processes" if self.data is None else "",
                 fix=f"--nproc {max(1, data) * model}",
+            )
+        if data % self.expert:
+            raise ConfigError(
+                f"expert {self.expert} of data {data}",
+                where="training.mesh.expert",
+                allowed="a divisor of data, whose processes hold the experts",
             )
         return data

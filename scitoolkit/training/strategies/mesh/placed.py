@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-STAGE_AXES = ("data", "x", "y", "z")
+STAGE_AXES = ("data", "expert", "x", "y", "z")
 
 
 @dataclass
@@ -48,9 +48,10 @@ class PlacedParameter:
         )
 
     @property
-    def divided_over_z(self) -> bool:
-        """Whether its gradient is already summed over the axis z."""
-        return not sharding_of(self.placed)[1][STAGE_AXES.index("z")].is_replicate()
+    def divided_over_samples(self) -> bool:
+        """Whether its gradient is already summed over the axis z, or expert."""
+        places = sharding_of(self.placed)[1]
+        return not all(places[STAGE_AXES.index(axis)].is_replicate() for axis in ("z", "expert"))
 
 
 def sum_gradients(items: Sequence[PlacedParameter], group: dist.ProcessGroup) -> None:

@@ -1,9 +1,9 @@
 """Training on a mesh of pipeline stages, shares of the batch and parts of the products.
 
 Ranks that differ only in their place on the axes pipeline, x and y read the same samples and
-compute the same loss. The axes data and z divide the samples. A parameter is a `DTensor` on the
-mesh of its stage, which states its shape and the part of a rank for checkpoints and the optimizer;
-the modules compute with the parts themselves, as plain tensors of the same memory.
+compute the same loss. The axes data, expert and z divide the samples. A parameter is a `DTensor`
+on the mesh of its stage, which states its shape and the part of a rank for checkpoints and the
+optimizer; the modules compute with the parts themselves, as plain tensors of the same memory.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ from scitoolkit.training.strategies.mesh.division import (
     StagedNetwork,
     divided_network,
 )
+from scitoolkit.training.strategies.mesh.experts import (
+    ExpertLayer,
+    divided_experts,
+    expert_layers,
+)
 from scitoolkit.training.strategies.mesh.pipeline import PipelinedNetwork, balanced_stages
 from scitoolkit.training.strategies.mesh.placed import (
     STAGE_AXES,
@@ -65,11 +70,12 @@ class MeshStrategy(TrainingStrategy):
     def __init__(self, device: torch.device, config: MeshAxes) -> None:
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self._config = config
-        sizes = (config.pipeline, config.shares(self.world), *config.grid)
+        shares = config.shares(self.world)
+        sizes = (config.pipeline, shares // config.expert, config.expert, *config.grid)
         self._mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", *STAGE_AXES))
-        # Ranks that have other samples and the same part of a parameter that z does not divide.
-        others = self._mesh.mesh.permute(0, 2, 3, 1, 4).reshape(-1, sizes[1] * sizes[4]).tolist()
-        self._samples, _ = dist.new_subgroups_by_enumeration(others)
+        # Ranks that have other samples and the same part of a parameter that they do not divide.
+        others = self._mesh.mesh.permute(0, 3, 4, 1, 2, 5).reshape(-1, shares * config.grid[2])
+        self._samples, _ = dist.new_subgroups_by_enumeration(others.tolist())
         # Every process knows the meshes of all stages, so that it can name parameters of others.
         self._stages = [
             DeviceMesh(device.type, ranks, mesh_dim_names=STAGE_AXES) for ranks in self._mesh.mesh
@@ -100,6 +106,9 @@ class MeshStrategy(TrainingStrategy):
         for name, division in divisions.items():
             module = model.get_submodule(name)
             self._replace(module, divided_forward(module, self._groups(division)))
+        for name in self._expert_layers(path, network):
+            layer: Any = model.get_submodule(name)
+            self._replace(layer, divided_experts(layer, self._mesh.get_group("expert")))
         groups = {
             axis: self._mesh.get_group(axis)
             for axis in ("pipeline", "x", "y")
@@ -183,7 +192,7 @@ class MeshStrategy(TrainingStrategy):
             self._check_copies(own)
             self._checked = True
         for divided in (False, True):
-            items = [item for item in own if item.divided_over_z == divided]
+            items = [item for item in own if item.divided_over_samples == divided]
             group = self._mesh.get_group("data") if divided else self._samples
             for dtype in sorted({item.original.dtype for item in items}, key=str):
                 sum_gradients([i for i in items if i.original.dtype == dtype], group)
@@ -251,9 +260,9 @@ class MeshStrategy(TrainingStrategy):
 
     def streams(self) -> list[int]:
         """Return the number of the random stream of each rank."""
-        pipeline, shares, x, y, z = self._mesh.mesh.shape
-        places = torch.arange(shares * z).view(1, shares, 1, 1, z)
-        return places.expand(pipeline, shares, x, y, z).flatten().tolist()
+        pipeline, data, experts, x, y, z = self._mesh.mesh.shape
+        places = torch.arange(data * experts * z).view(1, data, experts, 1, 1, z)
+        return places.expand(pipeline, data, experts, x, y, z).flatten().tolist()
 
     def _groups(self, division: Division) -> ProductGroups:
         def group(axis: str | None) -> Any:
@@ -275,6 +284,9 @@ class MeshStrategy(TrainingStrategy):
             networks.append(divided_network(model, DivisibleNetwork))
         if self._config.pipeline > 1:
             networks.append(divided_network(model, StagedNetwork))
+        if self._config.expert > 1:
+            networks.append(divided_network(model, DivisibleNetwork))
+            self._require_experts(networks[0])
         first = networks[0]
         if first is None or networks[-1] is None or networks[-1][1] is not first[1]:
             what = ("division()", "tensor") if first is None else ("stages()", "pipeline")
@@ -285,6 +297,28 @@ class MeshStrategy(TrainingStrategy):
                 fix=f"{WHERE}.{what[1]}=1",
             )
         return first
+
+    def _require_experts(self, network: tuple[str, nn.Module] | None) -> None:
+        """Check that the network has experts, and as many for each process.
+
+        Raises:
+            ConfigError: it has none, or they do not divide.
+        """
+        layers = [] if network is None else [*expert_layers(network[1]).values()]
+        counts = {layer.experts for layer in layers}
+        if not counts or any(count % self._config.expert for count in counts):
+            raise ConfigError(
+                f"{max(counts, default='no')} experts on {self._config.expert} processes",
+                where=f"{WHERE}.expert",
+                allowed="a network whose experts divide, such as field_transformer",
+                fix=f"model.experts={4 * self._config.expert}",
+            )
+
+    def _expert_layers(self, path: str, network: nn.Module) -> list[str]:
+        """Return the names of the layers whose experts the axis divides."""
+        if self._config.expert == 1:
+            return []
+        return [f"{path}.{name}" if path else name for name in expert_layers(network)]
 
     def _divisions(self, path: str, module: nn.Module) -> dict[str, Division]:
         """Return the divisions by the names of modules, if there is a grid of products.
@@ -326,6 +360,9 @@ class MeshStrategy(TrainingStrategy):
     ) -> list[Any]:
         """Return how a parameter is divided over the axes of a stage."""
         places: list[Any] = [Replicate() for _ in STAGE_AXES]
+        if isinstance(module, ExpertLayer) and self._config.expert > 1:
+            places[STAGE_AXES.index("expert")] = Shard(0)
+            return places
         owner = next((m for m in divisions if name.startswith(f"{m}.")), None)
         if owner is None:
             return places

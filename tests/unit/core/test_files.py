@@ -1,0 +1,24 @@
+"""Files that are complete or absent."""
+
+from __future__ import annotations
+
+import pytest
+
+from scitoolkit.core.files import write_together
+
+
+def test_files_that_belong_together_replace_earlier_ones(tmp_path):
+    first, second = tmp_path / "a.h", tmp_path / "a.bin"
+    first.write_text("earlier")
+    write_together({first: "ü\n", second: b"\x00\xff"})
+    assert (first.read_bytes(), second.read_bytes()) == ("ü\n".encode(), b"\x00\xff")
+    assert sorted(tmp_path.iterdir()) == [second, first]
+
+
+def test_if_one_file_cannot_be_written_all_are_as_they_were(tmp_path):
+    first = tmp_path / "a.h"
+    first.write_text("earlier")
+    with pytest.raises(OSError, match="missing"):
+        write_together({first: "later", tmp_path / "missing" / "a.c": "later"})
+    assert first.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [first]
