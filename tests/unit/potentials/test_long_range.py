@@ -89,15 +89,27 @@ def test_a_periodic_cluster_in_a_large_cell_is_the_sum_over_pairs():
 
 MODELS = {
     "mace": MaceConfig(
-        cutoff=3.5, channels=4, lmax=1, lmax_hidden=1, correlation=2, radial_widths=[8],
-        precision="float64", long_range={},
+        cutoff=3.5,
+        channels=4,
+        lmax=1,
+        lmax_hidden=1,
+        correlation=2,
+        radial_widths=[8],
+        precision="float64",
+        long_range={},
     ),
     "nequip": NequipConfig(**{**NequipConfig.example, "layers": 2, "lmax": 1}, long_range={}),
     "deep_potential": SeE2AConfig(
-        cutoff=3.5, cutoff_smooth=1.0, sel=[20, 20], embedding=[4, 8], axis_neurons=3, fitting=[8],
-        precision="float64", long_range={},
+        cutoff=3.5,
+        cutoff_smooth=1.0,
+        sel=[20, 20],
+        embedding=[4, 8],
+        axis_neurons=3,
+        fitting=[8],
+        precision="float64",
+        long_range={},
     ),
-}  # fmt: skip
+}
 
 
 def rocksalt(seed=0):
@@ -215,9 +227,14 @@ def trained_errors(config, steps=80):
 
 def test_only_a_long_range_follows_the_dissociation_of_a_charged_dimer():
     short = SeE2AConfig(
-        cutoff=4.5, cutoff_smooth=1.0, sel=[2, 2], embedding=[4, 8], axis_neurons=3, fitting=[8],
+        cutoff=4.5,
+        cutoff_smooth=1.0,
+        sel=[2, 2],
+        embedding=[4, 8],
+        axis_neurons=3,
+        fitting=[8],
         precision="float64",
-    )  # fmt: skip
+    )
     far = short.model_copy(update={"long_range": LongRangeConfig(neurons=8)})
     without, latent = trained_errors(short), trained_errors(far)
     assert np.abs(latent).max() < 0.1 * np.abs(without).max()

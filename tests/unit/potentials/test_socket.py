@@ -1,4 +1,4 @@
-"""A potential behind a socket of the i-PI protocol, with ASE's server in the place of i-PI."""
+"""A potential behind a socket of the i-PI protocol, served by ASE instead of i-PI."""
 
 import os
 import threading

@@ -278,7 +278,7 @@ static int inputs_back(const stk_descriptor *of, const real *moments, const real
   return width + of->constant;
 }
 
-/* The output of a net and its derivative g (in place of the inputs' array). */
+/* The output of a net and its derivative g (with room for the inputs). */
 static double fit(const real *net, const real *x, real *g) {
   static const int widths[] = {STK_INPUTS, STK_FITTING_WIDTHS};
   enum { LAYERS = sizeof widths / sizeof *widths - 1 };
