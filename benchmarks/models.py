@@ -117,7 +117,7 @@ def _why_not(name: str, source: Path, differences: dict[str, float]) -> str:
         return "no facts of the training data"
     card = (surrogate.path / "README.md").read_text(encoding="utf-8")
     lowered = card.lower()
-    for part in ("licence", "training", "limits" if "**limits**" in lowered else "where not to"):
+    for part in ("licence", "training", "limits" if "**limits" in lowered else "where not to"):
         if part not in lowered:
             return f"the card does not say: {part}"
     if name in NOT_EVALUATED:

@@ -1,8 +1,8 @@
 """Write the pages that follow from the code: `python docs/reference/make.py`.
 
 plugins.md and operators.md come from the registries, features.md from configurations, jobs and
-imports of the domains, reading.md from the tables that decide what is read, api/*.md from the
-public names of packages.
+imports of the domains, reading.md from the tables that decide what is read, engines.md from the
+export of potentials, api/*.md from the public names of packages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import scitoolkit
 from scitoolkit.core.plugins import kinds
 
 sys.path.insert(0, str(Path(__file__).parent))
+from engines import engines_page
 from features import features_page
 from reading import reading_page
 
@@ -105,6 +106,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "operators.md": operators_page(),
         FOLDER / "features.md": features_page(),
         FOLDER / "reading.md": reading_page(),
+        FOLDER / "engines.md": engines_page(),
         **api,
     }
 

@@ -417,6 +417,12 @@ class EmulationConfig(SeededConfig):
         for name, quantity in self.quantities.items():
             if unknown := {v for term in quantity.terms for v in term} - set(data.outputs):
                 problems.append(f"quantities.{name} names {sorted(unknown)}, which is no output")
+        strategy = self.training.named_strategy()
+        if strategy is not None and strategy.joins_calls and self.rollout.draw_pushforward:
+            problems.append(
+                f"rollout.draw_pushforward: processes of strategy {strategy.name} would draw other "
+                "numbers of steps, and wait for each other: leave it out"
+            )
         if self.rollout.jitter and not (self.symmetries.shift or self.symmetries.mirror):
             problems.append("rollout.jitter needs symmetries.shift or symmetries.mirror")
         for name, limits in self.regions.items():
