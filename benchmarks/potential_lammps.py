@@ -50,21 +50,25 @@ def models() -> dict:
     """Return configurations and models of the comparison, random weights."""
     import torch
 
-    from scitoolkit.potentials import MaceConfig, SeE2AConfig
+    from scitoolkit.potentials import DeepPotentialConfig, MaceConfig, NequipConfig, SeE2AConfig
 
+    attention = {"name": "se_atten", "sel": 138, "attention_layers": 1}
     configs = {
         "mace": MaceConfig(precision="float64"),
+        "nequip": NequipConfig(precision="float64", layers=2),
         "se_e2_a": SeE2AConfig(sel=[46, 92], precision="float64"),
+        "se_atten": DeepPotentialConfig(descriptors=[attention]),
     }
     found = {}
     for name, config in configs.items():
         model = config.build(["O", "H"]).eval()
         with torch.no_grad():
-            if name == "mace":
+            if name in ("mace", "nequip"):
                 model.average_neighbours.fill_(52.0)
             else:
                 deviation = torch.tensor([0.1, 0.08, 0.08, 0.08], dtype=torch.float64)
                 model.descriptors[0].deviation.copy_(deviation.expand(2, 4))
+            if name == "se_e2_a":
                 model.descriptors[0].mean[:, 0] = 0.05
         found[name] = (model, config)
     return found

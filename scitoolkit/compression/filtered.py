@@ -27,7 +27,7 @@ from scitoolkit.compression import chunked
 from scitoolkit.compression.chunked import Survey
 from scitoolkit.compression.hdf5_copy import LOSSLESS_FILTERS
 from scitoolkit.compression.native import plugin
-from scitoolkit.compression.native.library import encode_chunk
+from scitoolkit.compression.native.library import encode_chunk, enhancer_in
 from scitoolkit.compression.stored import about_chunks
 from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.core.errors import DataError
@@ -124,8 +124,13 @@ def about(item: h5py.Dataset) -> dict[str, Any]:
     """Return the header of a filtered variable, with the keys of a stream's header.
 
     Raises:
-        DataError: its attribute is damaged.
+        DataError: its attribute or its enhancer is damaged.
     """
+    try:
+        enhancer_in(parameters_of(item))
+    except DataError as error:
+        where = f"{item.file.filename}:{item.name}"
+        raise DataError(error.what, where=where, fix=error.fix) from None
     try:
         kept = json.loads(item.attrs[FILTERED])
     except ValueError as error:

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression.compress import contradictions_named, decode_part, decompress
-from scitoolkit.compression.container import unpack_part
+from scitoolkit.compression.container import read_header, unpack_part
 from scitoolkit.compression.stages import stated_stages
 from scitoolkit.core.errors import ConfigError, DataError
+
+WITHOUT_PICTURE = ("constant", "lossless")
+"""Codecs whose streams are decoded whole; one of a progressive stream has empty `stages`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ def preview(stream: bytes | memoryview, share: float = 1.0) -> Preview:
         stream: the first bytes of a stream of `compress` with the codec
             `Interpolation(progressive=True)`, or all of it. Of a memory map only the bytes used
             are read. Arrays compressed in slabs need all of it.
-        share: of the bytes of the whole stream to use at most, 0 to 1.
+        share: of the bytes of the whole stream to use at most, 0 to 1. An array, or a slab of one,
+            that is constant or stored losslessly (all of it missing, or a bound below the precision
+            of its type) has no coarse picture: it is decoded whole, exactly, from all of its bytes.
 
     Raises:
         ConfigError: `share` is not in (0, 1].
@@ -83,8 +88,21 @@ def _preview(stream: memoryview, share: float) -> Preview:
                 allowed=f"all {total} bytes, of which a share is read",
                 fix="np.memmap(FILE, np.uint8).data and share=0.1",
             )
-        return _joined(header, [_preview(data, share) for data in sections.values()])
+        slabs = [(data, read_header(data)) for data in sections.values()]
+        progressive = any("stages" in about for _, about in slabs)
+        return _joined(
+            header,
+            [
+                # Slabs without a picture in a progressive stream: all missing, constant, tiny.
+                _preview(data, 1.0 if progressive and not about.get("stages") else share)
+                for data, about in slabs
+            ],
+        )
     limit = min(len(stream), int(share * total))
+    if header["base"]["name"] in WITHOUT_PICTURE and (
+        "stages" in header or header["base"]["name"] == "constant"
+    ):
+        limit = total if len(stream) >= total else limit
     if limit == total:
         return Preview(decompress(stream), total, header["max_error"], header["max_error"])
     if "stages" not in header:

@@ -475,6 +475,9 @@ def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
             store = zarr.storage.ZipStore(files.path, mode="r")
             return zarr.open_array(store, path=path, mode="r")
         return zarr.open_array(str(files.path), path=path, mode=mode)
+    except DataError as error:  # settings of our codec
+        where = f"{files.path}: {_name(path)}"
+        raise DataError(error.what, where=where, fix=error.fix) from None
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DataError(
             f"the array cannot be opened ({error})", where=f"{files.path}: {_name(path)}"

@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "ftp", "sftp", "memory")
 _URL = re.compile(rf"^({'|'.join(PROTOCOLS)}):/{{1,2}}(?=[^/])")
 _METADATA = (*STORE_FILES, ".zattrs")
+_REQUESTS = 16
+"""Requests for the folders and metadata of a store at a time."""
 # What file systems of fsspec state of the version of a file.
 _VERSIONS = frozenset(
     "ETag etag LastModified Last-Modified last_modified mtime modify updated Content-MD5".split()
@@ -174,7 +177,7 @@ def _references(files: Any, place: str, target: Path) -> Path:
         DataError: a server that lists no files, so that a missing chunk cannot be told.
     """
     place = place.rstrip("/")
-    listed = files.find(place, detail=True)
+    listed = _listed(files, place)
     inside = {path.rstrip("/")[len(place) + 1 :]: path for path in listed}
     if not {name for name in inside if name.rpartition("/")[2] not in _METADATA}:
         raise DataError(
@@ -184,9 +187,13 @@ def _references(files: Any, place: str, target: Path) -> Path:
             fix="copy the store to this machine",
         )
     references: dict[str, Any] = {}
+    texts = [name for name in sorted(inside) if name.rpartition("/")[2] in _METADATA]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        stored = pool.map(lambda name: files.cat_file(inside[name]).decode(), texts)
+        metadata = dict(zip(texts, stored, strict=True))
     for name, path in sorted(inside.items()):
-        if name.rpartition("/")[2] in _METADATA:
-            references[name] = files.cat_file(path).decode()
+        if name in metadata:
+            references[name] = metadata[name]
         else:
             size = listed[path].get("size")
             url = files.unstrip_protocol(path)
@@ -196,6 +203,33 @@ def _references(files: Any, place: str, target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, text)
     return target
+
+
+def _listed(files: Any, place: str) -> dict[str, Any]:
+    """Return {path: information} of all files below a place.
+
+    A server lists one folder a request: those of a level are asked for at once, as each waits.
+    """
+    if not _is_web(place):
+        return dict(files.find(place, detail=True))
+
+    def page(folder: str) -> list[dict[str, Any]]:
+        try:
+            entries: list[dict[str, Any]] = files.ls(folder, detail=True)
+            return entries
+        except FileNotFoundError:  # a link that leads nowhere: its chunks are missing
+            return []
+
+    inside: dict[str, Any] = {}
+    level, seen = [f"{place}/"], {f"{place}/"}
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        while level:
+            entries = [entry for entries in pool.map(page, level) for entry in entries]
+            inside |= {str(e["name"]): e for e in entries if e["type"] == "file"}
+            below = (f"{str(e['name']).rstrip('/')}/" for e in entries if e["type"] != "file")
+            level = [folder for folder in dict.fromkeys(below) if folder not in seen]
+            seen |= {*level}
+    return inside
 
 
 def _copied(files: Any, place: str, target: Path) -> Path:

@@ -70,6 +70,8 @@ class DataConfig(Config):
             window crosses.
         select: {dim: value of the entry to read}, a level or a member: `{level: 500}`.
         levels: whether the vertical dim is a dim of the grid, or each level of it is a channel.
+        staggered: whether fields on the faces of cells (WRF, ROMS, SGRID, COMODO) are read as
+            `stored`, or as the means of neighbouring faces at the `centres`.
         time_steps: whether samples are equally far apart in time, or the time from each sample to
             the next is an `input` of the emulator, `step` (in seconds for dates).
         area_weights: weigh cells by their area on the sphere in losses, scores, means, guards and
@@ -102,6 +104,7 @@ class DataConfig(Config):
     gaps: Literal["refuse", "split"] = "refuse"
     select: dict[str, float] = Field(default_factory=dict)
     levels: Literal["dim", "channels"] = "dim"
+    staggered: Literal["stored", "centres"] = "stored"
     time_steps: Literal["even", "input"] = "even"
     area_weights: bool = True
     on_error: Literal["raise", "skip"] = "raise"
@@ -131,6 +134,7 @@ class DataConfig(Config):
             "gaps",
             "select",
             "levels",
+            "staggered",
             "on_error",
             "mask",
             "mask_of_step",
@@ -413,6 +417,12 @@ class EmulationConfig(SeededConfig):
         for name, quantity in self.quantities.items():
             if unknown := {v for term in quantity.terms for v in term} - set(data.outputs):
                 problems.append(f"quantities.{name} names {sorted(unknown)}, which is no output")
+        strategy = self.training.named_strategy()
+        if strategy is not None and strategy.joins_calls and self.rollout.draw_pushforward:
+            problems.append(
+                f"rollout.draw_pushforward: processes of strategy {strategy.name} would draw other "
+                "numbers of steps, and wait for each other: leave it out"
+            )
         if self.rollout.jitter and not (self.symmetries.shift or self.symmetries.mirror):
             problems.append("rollout.jitter needs symmetries.shift or symmetries.mirror")
         for name, limits in self.regions.items():

@@ -224,6 +224,7 @@ def open_data(
         config.select or None,
         config.levels,
         "any" if config.time_steps == "input" else "same",
+        config.staggered,
     )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
     from scitoolkit.potentials.equivariant.nequip_config import NequipConfig as NequipConfig
     from scitoolkit.potentials.job import PotentialJob as PotentialJob
+    from scitoolkit.potentials.long_range_config import LongRangeConfig as LongRangeConfig
     from scitoolkit.potentials.model import Potential as Potential
     from scitoolkit.potentials.model_config import ModelConfig as ModelConfig
     from scitoolkit.potentials.model_config import models as models
@@ -44,6 +45,7 @@ _HOMES = {
     "DeepPotentialConfig": "deepmd.config",
     "Descriptor": "deepmd.descriptors.base",
     "DescriptorConfig": "deepmd.descriptors.config",
+    "LongRangeConfig": "long_range_config",
     "Mace": "equivariant.mace",
     "MaceConfig": "equivariant.mace_config",
     "ModelConfig": "model_config",

@@ -9,6 +9,7 @@ Keys of a batch with N atoms and E edges in B configurations, and T types of the
 | `frame` | (N,) int64 | configuration of the atom |
 | `num_atoms` | (B,) int64 | atoms of each configuration |
 | `cell` | (B, 3, 3) float64 | rows are lattice vectors, Å |
+| `pbc` | (B, 3) bool | periodic directions |
 | `edge_index` | (2, E) int64 | centre i, neighbour j; sorted by i, then by the type of j |
 | `edge_shift` | (E, 3) float64 | Å; the edge vector is positions[j] - positions[i] + shift |
 | `segments` | (N * T + 1,) int64 | first edge of each pair of centre and neighbour type |
@@ -144,6 +145,7 @@ def configuration_graph(
         "frame": torch.zeros(len(types), dtype=torch.int64),
         "num_atoms": torch.tensor([len(types)]),
         "cell": torch.from_numpy(np.array(frame.cell, dtype=np.float64))[None],
+        "pbc": torch.from_numpy(np.array(frame.pbc, dtype=bool))[None],
         "edge_index": torch.from_numpy(np.stack([centre, neighbour])),
         "edge_shift": torch.from_numpy(shift),
         "segments": torch.from_numpy(segments),
@@ -174,7 +176,7 @@ def collate(graphs: Sequence[Batch]) -> Batch:
     edges = np.cumsum([0, *(g["edge_index"].shape[1] for g in graphs)]).tolist()
     out: Batch = {
         name: torch.cat([g[name] for g in graphs])
-        for name in ("positions", "types", "num_atoms", "cell", "edge_shift")
+        for name in ("positions", "types", "num_atoms", "cell", "pbc", "edge_shift")
     }
     out["frame"] = torch.repeat_interleave(torch.arange(len(graphs)), out["num_atoms"])
     out["edge_index"] = torch.cat(
@@ -234,7 +236,7 @@ def of_frames(graph: Batch, chosen: Tensor) -> Batch:
     }
     out |= {
         name: graph[name][chosen]
-        for name in ("num_atoms", "cell", "frame_parameters")
+        for name in ("num_atoms", "cell", "pbc", "frame_parameters")
         if name in graph
     }
     return {

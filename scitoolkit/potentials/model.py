@@ -14,6 +14,8 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.neighbours import sums
 from scitoolkit.potentials.graph import PARAMETERS, edge_vectors
+from scitoolkit.potentials.long_range import LongRange
+from scitoolkit.potentials.long_range_config import LongRangeConfig
 from scitoolkit.potentials.mean_interaction import MeanInteraction
 from scitoolkit.potentials.zbl import Zbl
 from scitoolkit.potentials.zbl_config import ZblConfig
@@ -31,6 +33,7 @@ class Potential(nn.Module, ABC):
         type_map: species by type index.
         cutoff: Å.
         zbl: ZBL repulsion added to the learned energy, or None.
+        long_range: electrostatic energy beyond the cutoff, or None.
         interaction: mean interaction energy added to the learned energy, or None.
         is_pinned: whether `shift` is the energy of a lone atom, so that the network's energy of
             a lone atom is subtracted at every call; see `pin` and `unpin`.
@@ -42,12 +45,20 @@ class Potential(nn.Module, ABC):
     not_compiled: ClassVar[str] = "it differentiates its energy, and the loss its forces again"
 
     def __init__(
-        self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None
+        self,
+        type_map: Sequence[str],
+        cutoff: float,
+        zbl: ZblConfig | None = None,
+        long_range: LongRangeConfig | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.type_map: tuple[str, ...] = tuple(type_map)
         self.cutoff: float = float(cutoff)
         self.zbl: Zbl | None = None if zbl is None else Zbl(zbl, type_map, cutoff)
+        self.long_range: LongRange | None = None
+        if long_range is not None:
+            self.long_range = LongRange(long_range, type_map, cutoff, seed)
         self.interaction: MeanInteraction | None = None
         self.register_load_state_dict_pre_hook(_with_interaction)
         self.is_pinned: bool = False
@@ -177,6 +188,7 @@ class Potential(nn.Module, ABC):
             "frame": torch.arange(number, device=device),
             "num_atoms": torch.ones(number, dtype=torch.int64, device=device),
             "cell": torch.zeros(number, 3, 3, dtype=torch.float64, device=device),
+            "pbc": torch.zeros(number, 3, dtype=torch.bool, device=device),
             "edge_index": torch.zeros(2, 0, dtype=torch.int64, device=device),
             "edge_shift": torch.zeros(0, 3, dtype=torch.float64, device=device),
             "segments": torch.zeros(number * kinds + 1, dtype=torch.int64, device=device),
@@ -187,15 +199,20 @@ class Potential(nn.Module, ABC):
         }
 
     def residual_labels(self, graph: Batch) -> Batch:
-        """Return a graph with the ZBL repulsion subtracted from its labels."""
-        if self.zbl is None:
+        """Return a graph with the ZBL repulsion and fixed charges subtracted from its labels."""
+        parts = []
+        if self.zbl is not None:
+            vectors = edge_vectors(graph)
+            parts.append(self._sums(graph, vectors, *self.zbl(graph, vectors)))
+        if self.long_range is not None and self.long_range.is_fixed:
+            parts.append(self.long_range(graph))
+        if not parts:
             return graph
         out = dict(graph)
-        vectors = edge_vectors(graph)
-        known = self._sums(graph, vectors, *self.zbl(graph, vectors))
-        for label in ("energy", "forces", "virial"):
-            if label in graph:
-                out[label] = graph[label] - known[label]
+        for part in parts:
+            for label in ("energy", "forces", "virial"):
+                if label in graph:
+                    out[label] = out[label] - part[label]
         return out
 
     def forward(self, graph: Batch) -> dict[str, Tensor]:
@@ -214,7 +231,11 @@ class Potential(nn.Module, ABC):
             vectors = edge_vectors(graph)
             energies, slopes = self.interaction(graph, vectors)
             atomic, gradient = atomic + energies, gradient + slopes
-        return self._sums(graph, vectors, atomic, gradient)
+        sums = self._sums(graph, vectors, atomic, gradient)
+        if self.long_range is None:
+            return sums
+        far = self.long_range(graph)
+        return {name: value + far[name] for name, value in sums.items()}
 
     def _sums(
         self, graph: Batch, vectors: Tensor, atomic: Tensor, gradient: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,8 @@ class CfLayout:
     """A layout of NetCDF or Zarr files on a grid, in a notation of one line.
 
     Attributes:
-        dims: `NAME=KIND` of each dim; see `_axis` for the kinds.
+        dims: `NAME=KIND` of each dim; see `_axis` for the kinds. `KIND#8` has 8 entries, `KIND#x+1`
+            one more than the dim x.
         fields: `NAME:DIM,DIM` of the fields to learn, which share their dims.
         told: the same of fields on other dims, and of variables that describe others.
         coordinates: the same of coordinates with several dims, latitudes and longitudes in turn.
@@ -83,7 +85,10 @@ class CfLayout:
         timed = (name for name, kind in axes if "since" in kind or kind.startswith("time"))
         time = self.time or next(timed)
         sizes[time] = ROWS
-        sizes |= {n: int(k.partition("#")[2]) for n, k in axes if "#" in k}
+        for name, kind in axes:
+            if "#" in kind:
+                of, sign, more = re.split("([+-]|$)", kind.partition("#")[2], maxsplit=1)
+                sizes[name] = int(of) if of.isdigit() else sizes[of] + int(sign + more)
         truth: dict[str, list[np.ndarray]] = {}
         for number in range(self.files):
             first = number * ROWS if self.one_run else 0

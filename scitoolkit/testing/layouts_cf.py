@@ -10,7 +10,7 @@ PACKED = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 250.0, "_FillVal
 
 CF_LAYOUTS: dict[str, CfLayout] = {
     "wrf": CfLayout(
-        "Time=none|south_north=none|west_east=none|west_east_stag=none",
+        "Time=none|south_north=none|west_east=none|west_east_stag=none#west_east+1",
         "T2:Time,south_north,west_east Q2:Time,south_north,west_east",
         "U:Time,south_north,west_east_stag",
         "XLAT:south_north,west_east XLONG:south_north,west_east",
@@ -23,7 +23,8 @@ CF_LAYOUTS: dict[str, CfLayout] = {
         "PSFC:Time,south_north,west_east",
     ),
     "roms": CfLayout(
-        "ocean_time=seconds since 2000-01-01;;3600|s_rho=none#8|eta_rho=none|xi_rho=none|xi_u=none",
+        "ocean_time=seconds since 2000-01-01;;3600|s_rho=none#8|eta_rho=none|xi_rho=none|"
+        "xi_u=none#xi_rho-1",
         "temp:ocean_time,s_rho,eta_rho,xi_rho salt:ocean_time,s_rho,eta_rho,xi_rho",
         "zeta:ocean_time,eta_rho,xi_rho u:ocean_time,s_rho,eta_rho,xi_u",
         "lat_rho:eta_rho,xi_rho lon_rho:eta_rho,xi_rho",

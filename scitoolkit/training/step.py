@@ -248,11 +248,14 @@ class OptimizerStep:
         if self._scaler is not None:
             torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
         alone = self._strategy.world == 1
-        if alone and not needed:
-            measured = self._cheap_check(gradients)
+        only_checked = alone and not needed
+        if only_checked:
+            measured = self._any_not_finite(gradients)
         else:
             measured = self._strategy.norm(gradients) if gradients else self._found.zero_()
         norm, *losses = read([measured, *(loss for _, loss, _ in parts if alone)])
+        if only_checked:
+            norm = math.inf if norm else 0.0
         finite = math.isfinite(norm) and all(map(math.isfinite, losses))
         if self._scaler is not None:
             self._scaler.update(finite)
@@ -269,11 +272,11 @@ class OptimizerStep:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))
         return norm
 
-    def _cheap_check(self, gradients: list[Tensor]) -> Tensor:
-        """Return 0 if all gradients are finite, else infinity; cheaper than the norm."""
+    def _any_not_finite(self, gradients: list[Tensor]) -> Tensor:
+        """Return 0 if all gradients are finite, else 1; cheaper than the norm."""
         found = self._found.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
-        return found / (1 - found)
+        return found
 
     def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
         return self._means(parts)["loss"]

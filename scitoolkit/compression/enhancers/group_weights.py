@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.errors import DataError
 
@@ -79,7 +80,7 @@ class GroupWeights:
         """Deserialise what `to_bytes` wrote.
 
         Raises:
-            DataError: the length of the data does not match the extents.
+            DataError: the length of the data does not match the extents, or limits do not rise.
         """
         data = bytes(data)
         groups, hidden = (data[0], data[1]) if len(data) > 1 else (0, 0)
@@ -90,6 +91,7 @@ class GroupWeights:
             raise DataError("damaged stream: the length of the networks does not match")
         scales = np.frombuffer(data, "<f4", 3, 2)
         limits = np.frombuffer(data, "<f4", groups - 1, 14)
+        refuse_falling(limits, "network")
         first, bias, second = np.split(
             np.frombuffer(data, np.int8, -1, start), np.cumsum(sizes)[:2]
         )

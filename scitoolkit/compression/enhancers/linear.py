@@ -21,6 +21,7 @@ import numpy as np
 
 from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check, unavailable
 from scitoolkit.core.errors import DataError
 
@@ -120,7 +121,7 @@ class LinearTaps:
         """Deserialise what `to_bytes` writes, or wrote when taps had 16 bits.
 
         Raises:
-            DataError: the length of the data does not match its first bytes.
+            DataError: the length of the data does not match its first bytes, or limits do not rise.
         """
         data = bytes(data)
         num, kind = (data[0], data[1]) if len(data) > 3 else (0, 0)
@@ -132,6 +133,7 @@ class LinearTaps:
         if not (1 <= num <= MAX_CLASSES and fits and len(data) == size):
             raise DataError("damaged stream: the length of the linear enhancer does not match")
         limits = np.frombuffer(data, "<f4", num - 1, start)
+        refuse_falling(limits, "linear")
         rest = data[start + 4 * (num - 1) :]
         if packed:
             bits = np.unpackbits(

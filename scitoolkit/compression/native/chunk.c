@@ -42,6 +42,26 @@ static void put_word(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
 }
 
+enum { LINEAR = 1, NETWORK = 2 };
+/* Return whether the limits between the classes of an enhancer rise, as a search among them takes for
+ * granted; NaN does not. Other faults of its bytes are found where they are applied. */
+static int limits_rise(const unsigned *words) {
+    const unsigned size = words[0] & 0xffffff, classes = size ? words[1] & 255 : 0;
+    const unsigned from = words[0] >> 24 == LINEAR ? 4 : 14;
+    float last = 0;
+    for (unsigned k = 0; k + 1 < classes && from + 4 * (k + 1) <= size; k++) {
+        uint32_t bits = 0;
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned at = from + 4 * k + i;
+            bits |= (words[1 + at / 4] >> (8 * (at % 4)) & 255) << (8 * i);
+        }
+        const float limit = real_32(bits);
+        if (k ? !(limit > last) : limit != limit) return 0;
+        last = limit;
+    }
+    return 1;
+}
+
 /* Items {kind << 24 | number of words, words...} of the tail of extended parameters. */
 static int read_tail(chunk *c, const unsigned *words, size_t num) {
     c->relative = c->num_fills = 0;
@@ -56,7 +76,8 @@ static int read_tail(chunk *c, const unsigned *words, size_t num) {
             c->num_fills = (int)n / 2;
             for (unsigned k = 0; k < n / 2; k++)
                 c->fills[k] = (uint64_t)w[2 * k + 1] << 32 | w[2 * k];
-        } else if (kind == ITEM_ENHANCER && n && n == 1 + ((w[0] & 0xffffff) + 3) / 4) {
+        } else if (kind == ITEM_ENHANCER && n && n == 1 + ((w[0] & 0xffffff) + 3) / 4 &&
+                   limits_rise(w)) {
             c->enhancer = w;
             c->enhancer_words = n;
         } else {
@@ -244,7 +265,6 @@ static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_
 }
 
 /* ---- fields with an enhancer, coded within a tighter bound to leave room for it ---- */
-enum { LINEAR = 1, NETWORK = 2 };
 static double inner_bound(const chunk *c) { return c->bound / 1.5 * (1 - 1e-6); }
 static uint32_t enhancer_crc(const chunk *c) {
     uint32_t crc = 0;
@@ -578,9 +598,11 @@ static int64_t enhanced_if_better(const chunk *c, work *w, const unsigned *words
     return coded;
 }
 
-/* Encode a chunk and verify it by decoding; return the bytes written. A chunk that takes more than
- * an eighth of its bytes within the bound is also coded losslessly if a part of it promises less,
- * and the smaller is kept; one that nothing makes smaller is stored verbatim. */
+/* Encode a chunk and verify it by decoding; return the bytes written. One value besides special ones
+ * is a constant; other values are coded within the bound, and with the enhancer, if there is one, where
+ * that is better. Without an enhancer, and where the bound cannot be kept, the chunk is also coded
+ * losslessly if `may_gain` does not rule it out, and the smaller is kept. What nothing makes smaller
+ * is stored verbatim. */
 int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, int64_t nbytes,
                          uint8_t *out, int64_t cap) {
     chunk c;

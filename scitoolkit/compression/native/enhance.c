@@ -193,7 +193,7 @@ int64_t NAME(network_apply)(const int64_t *n, const REAL *a, double scale, const
             least = c[x] < least ? c[x] : least;
             most = c[x] > most ? c[x] : most;
         }
-        /* A value of NaN, and limits that do not rise, belong to no group. */
+        /* Values that belong to no group, as NaN may, stay as they are. */
         memcpy(to, c, sizeof(REAL) * (size_t)w);
         for (int64_t g = 0; g < groups; g++) {
             if ((g > 0 && most < limits[g - 1]) || (g + 1 < groups && least >= limits[g])) continue;

@@ -141,7 +141,8 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     }
     if (tail) memcpy(words + fixed, given + from, tail * sizeof *words);
     if (!read_parameters(&c, words, fixed + tail)) {
-        complain(caller, "the bound must be a positive number or 0, a chunk below 2^31 values");
+        complain(caller, "the bound must be a positive number or 0, a chunk below 2^31 values, the "
+                 "limits of an enhancer must rise");
         return -1;
     }
     return modify(dcpl, FILTER_ID, flags, fixed + tail, words);
@@ -157,7 +158,7 @@ static size_t filter(unsigned flags, size_t num, const unsigned words[], size_t 
     chunk c;
     if (num == 1 && words[0] == PASSED) return nbytes;
     if (!read_parameters(&c, words, num)) {
-        complain(caller, "the filter's parameters are damaged");
+        complain(caller, "the filter's parameters are damaged, or limits of its enhancer do not rise");
         return 0;
     }
     const int64_t whole = c.count * c.size, reading = flags & REVERSE;

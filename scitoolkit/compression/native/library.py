@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.limits import limits_of, refuse_falling
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.ops.codegen import load_library
 from scitoolkit.ops.codegen.compile import read
@@ -203,19 +204,28 @@ class ChunkExtras:
 
         Raises:
             ConfigError: they are not as `settings` returns them.
+            DataError: the limits of the enhancer do not rise.
         """
         try:
             enhancer = settings.get("enhancer")
             named = enhancer and (ENHANCERS[ENHANCERS.index(enhancer[0])], enhancer[1])
             data = named and (named[0], bytes.fromhex(named[1]))
             fills = tuple(float(value) for value in settings.get("fills") or ())
-            return cls(bool(settings.get("relative", False)), fills, data or None)
+            extras = cls(bool(settings.get("relative", False)), fills, data or None)
         except (TypeError, ValueError, IndexError) as error:
             raise ConfigError(f"settings of the codec: {error}") from None
+        if extras.enhancer:
+            name, stored = extras.enhancer
+            refuse_falling(limits_of(name, stored), name)
+        return extras
 
 
 def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
-    """Return name and bytes of the enhancer in the parameters of chunks; None if there is none."""
+    """Return name and bytes of the enhancer in the parameters of chunks; None if there is none.
+
+    Raises:
+        DataError: its limits do not rise.
+    """
     words = list(parameters)
     at = 7 + words[6] if len(words) > 7 and words[0] == EXTENDED else len(words)
     while at < len(words):
@@ -223,7 +233,9 @@ def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
         if kind == _ENHANCER:
             head, *body = words[at + 1 : at + 1 + count]
             data = np.array(body, "<u4").tobytes()[: head & 0xFFFFFF]
-            return ENHANCERS[(head >> 24) - 1], data
+            name = ENHANCERS[(head >> 24) - 1]
+            refuse_falling(limits_of(name, data), name)
+            return name, data
         at += 1 + count
     return None
 

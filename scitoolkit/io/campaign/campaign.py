@@ -39,6 +39,7 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
+from scitoolkit.io.campaign.staggered import centred
 from scitoolkit.io.campaign.turns import find_turns
 from scitoolkit.io.fields import PathLike
 from scitoolkit.io.roles import role_by_metadata
@@ -130,6 +131,16 @@ class Campaign:
                 dim: self.coordinates[dim] if dim in turned else one for dim, one in found.items()
             }
         )
+
+    def cells_of(self, dim: str) -> slice:
+        """Return the entries of a space dim that are read: all, but where fields are centred."""
+        for channel in self.channels.values():
+            array = channel.array
+            if array.centring and dim in array.roles:
+                axis, size = array.centring[array.roles.index(dim)], array.size(dim)
+                if axis is not None and size is not None:
+                    return slice(axis.first, axis.first + size)
+        return slice(None)
 
     def other_grids(self) -> Iterator[tuple[int, dict[str, Coordinate]]]:
         """Yield (simulation, coordinates) where the coordinates differ from the first ones."""
@@ -281,6 +292,8 @@ def open_campaign(
             segments = replace(segments, turns=tuples)
         if keep:
             store.save(found, segments)
+    if options.staggered == "centres":
+        channels = centred(segments, channels)
     return Campaign(
         options,
         names,
@@ -351,11 +364,12 @@ def _channels(
             allowed="datasets of numbers in the file itself: links to other files are not followed",
             fix="scitoolkit inspect FILE",
         )
-    if (options.select or options.levels != "dim") and layout is not Plain:
+    chosen = options.select or options.levels != "dim" or options.staggered != "stored"
+    if chosen and layout is not Plain:
         raise DataError(
-            f"entries of dims cannot be chosen in the layout {layout.name}",
+            f"entries of dims cannot be chosen or centred in the layout {layout.name}",
             where=str(header.path),
-            fix="leave out data.select and data.levels",
+            fix="leave out data.select, data.levels and data.staggered",
         )
     auxiliary = auxiliary_names(header)
     group = layout.groups(header)[0]

@@ -71,18 +71,23 @@ def coordinates_of(
     group, layout = segments.groups[segments.group[segment]], layout_of(header)
     found: dict[str, Coordinate] = {}
     for channel in channels:
+        array = channel.array
         for dim, size in zip(channel.dims, channel.shape, strict=True):
             stored = None if dim in found else layout.coordinate(header, group, dim)
             if stored is None or stored.values is None:
                 continue
-            if stored.shape != (size,):
+            points = stored.values
+            axis = array.centring[array.roles.index(dim)] if array.centring else None
+            if axis is not None:
+                points = points[axis.first : axis.first + size]
+            if points.shape != (size,):
                 raise DataError(
-                    f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
+                    f"{points.shape[0]} values along {dim}, but {channel.array.path} has {size}",
                     where=f"{header.path}: variable {stored.name}",
                     fix="write the coordinate and the field with the same points",
                 )
             attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
-            found[dim] = ((dim,), stored.values, attrs)
+            found[dim] = ((dim,), points, attrs)
     return found
 
 

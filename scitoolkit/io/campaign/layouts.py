@@ -48,6 +48,8 @@ class Options:
         select: {dim: value of the entry to read}, a level or a member; the number of the entry
             where the dim has no coordinate.
         levels: whether the vertical dim is a dim of the grid, or its entries are `channels`.
+        staggered: whether fields on the faces of cells are read as `stored`, or as the means of
+            neighbouring faces at the `centres`.
     """
 
     sample_dim: str = "time"
@@ -61,6 +63,22 @@ class Options:
     select: Mapping[str, float] | None = None
     levels: Literal["dim", "channels"] = "dim"
     steps: Literal["same", "any"] = "same"
+    staggered: Literal["stored", "centres"] = "stored"
+
+
+@dataclass(frozen=True)
+class Centring:
+    """How an axis of an array is read at the centres of cells.
+
+    Attributes:
+        first: the first centre that is read.
+        shift: number of the face below centre 0, None for an axis of centres.
+        period: number of faces of a dim that closes, else 0.
+    """
+
+    first: int
+    shift: int | None
+    period: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,7 @@ class Array:
         roles: for each axis TIME, SIMULATION, COMPONENT or the name of a space dim.
         units: as stated in the file.
         long_name: as stated in the file.
+        centring: how each axis is read at the centres of cells; empty if all are as stored.
     """
 
     path: str
@@ -80,6 +99,7 @@ class Array:
     roles: tuple[str, ...]
     units: str = ""
     long_name: str = ""
+    centring: tuple[Centring | None, ...] = ()
 
     def size(self, role: str) -> int | None:
         """Return the extent of the axis with a role; None without such an axis."""

@@ -122,7 +122,8 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
         if p not in campaign.unstored
     }
     mask = "" if campaign.mask is None else campaign.mask.digest
-    common = repr([_VERSION, arrays, question, campaign.options.dims, mask])
+    centring = [campaign.arrays[p][0].array.centring for p in arrays]
+    common = repr([_VERSION, arrays, question, campaign.options.dims, mask, centring])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
     if any(virtual.values()):
         return [""] * len(pieces)  # changes of the files behind virtual datasets are not detected

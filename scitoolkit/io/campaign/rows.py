@@ -18,8 +18,10 @@ from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
+from scitoolkit.io.campaign.opened import last_opened
 from scitoolkit.io.campaign.parameters import ParameterRows, RowValues
 from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.campaign.staggered import CentredReader
 from scitoolkit.io.campaign.turns import Turn
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, formats
@@ -139,8 +141,9 @@ class XarrayReader(CopyingReader):
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
         try:
-            with self.format.open_dataset(Path(self.layout.path)) as dataset:
-                values = dataset[self.layout.name][self.layout.window(first, last)].to_numpy()
+            dataset = last_opened(self.format, Path(self.layout.path))
+            array = dataset[self.layout.name][self.layout.window(first, last)]
+            values = np.array(array.to_numpy())  # the dataset may be in memory, for later reads
         except READ_ERRORS as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
@@ -154,7 +157,7 @@ class XarrayReader(CopyingReader):
         return 1, (last - first) * self.layout.row_nbytes
 
     def check(self) -> None:
-        """Do nothing, because the file is opened for each read."""
+        """Do nothing, because a file that changed is opened again."""
 
 
 @dataclass
@@ -177,11 +180,12 @@ class OpenFiles:
 
     Args:
         segments: location of the rows.
-        paths: arrays that are read.
+        arrays: that are read, by path.
     """
 
-    def __init__(self, segments: Segments, paths: Sequence[str]) -> None:
-        self.segments, self.paths = segments, list(paths)
+    def __init__(self, segments: Segments, arrays: Mapping[str, Array]) -> None:
+        self.segments, self.paths = segments, list(arrays)
+        self.centred = {path: array for path, array in arrays.items() if array.centring}
         self.counter = Counter()
         self._reset()
 
@@ -210,10 +214,13 @@ class OpenFiles:
 
     def _opened(self, segment: int) -> _Entry:
         stored = {p: self.segments.stored(segment, p) for p in self.paths}
-        if all(s.offset >= 0 and s.complete for s in stored.values()):
+        in_place = all(s.offset >= 0 and s.complete for s in stored.values())
+        if in_place and not self.centred:
             arrays: dict[str, Any] = _in_place(self.segments, segment, stored)
         else:
             arrays = _whole(self.segments, segment, self.paths)
+            for path, array in self.centred.items():
+                arrays[path] = CentredReader(arrays[path], array)
         for reader in arrays.values():
             reader.counter = self.counter
             if reader.file is not None:
@@ -295,6 +302,7 @@ class CampaignRows(RowSet):
         self.unit_rows = np.array(units)[kind]
         self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in found])[kind]
         outer = [r for r in self.array.roles if r != SIMULATION][:1] == [TIME]
+        outer = outer and not self.array.centring
         self.in_place = np.array([s.offset >= 0 and outer for s in found])[kind]
         self.incomplete = np.flatnonzero(~np.array([s.complete for s in found])[kind])
         for segment in np.flatnonzero(np.array([s.virtual for s in found])[kind]).tolist():
@@ -302,7 +310,8 @@ class CampaignRows(RowSet):
 
     def _packing(self, segment: int, stored: Stored) -> Packing:
         schema = self.files.segments.table.schema[self.files.segments.file[segment]]
-        if formats.get(self.files.segments.table.schemas[schema].format).native_hdf5:
+        native = formats.get(self.files.segments.table.schemas[schema].format).native_hdf5
+        if native and not self.array.centring:
             return Packing.of(np.dtype(stored.dtype), stored.attrs)
         layout = self.files.entry(segment).arrays[self.name].layout
         return Packing.of(layout.dtype, layout.attrs)
@@ -487,7 +496,8 @@ def row_sets(campaign: Campaign, box: Mapping[str, slice] | None = None) -> dict
         box: {dim: slice to read}; whole rows by default.
     """
     stored = [path for path in campaign.arrays if path not in campaign.unstored]
-    files = OpenFiles(campaign.segments, stored)
+    arrays = {path: campaign.arrays[path][0].array for path in stored}
+    files = OpenFiles(campaign.segments, arrays)
     return {
         **{path: CampaignRows(campaign, path, files, box) for path in stored},
         **{name: ParameterRows(campaign, name) for name in campaign.parameters},
@@ -577,15 +587,14 @@ def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, 
 def _xarray_layout(
     path: Path, name: str, kind: type[Format], make: Callable[..., Layout]
 ) -> Layout:
-    with kind.open_dataset(path) as dataset:
-        array = dataset[name]
-        return make(
-            name=name,
-            path=str(path),
-            shape=array.shape,
-            dims=tuple(map(str, array.dims)),
-            dtype=array.dtype,
-            chunks=None,
-            filters=(),
-            attrs={k: array.attrs[k] for k in ("units",) if k in array.attrs},
-        )
+    array = last_opened(kind, path)[name]
+    return make(
+        name=name,
+        path=str(path),
+        shape=array.shape,
+        dims=tuple(map(str, array.dims)),
+        dtype=array.dtype,
+        chunks=None,
+        filters=(),
+        attrs={k: array.attrs[k] for k in ("units",) if k in array.attrs},
+    )

@@ -179,7 +179,8 @@ def _bounds(
     if path not in header.variables:
         return None
     units = header.variables[path].attrs.get("units", attributes.get("units", ""))
-    return in_degrees(_values(header, header.variables[path]), {"units": units}, where)
+    values = _values(header, header.variables[path])[campaign.cells_of(dim)]
+    return in_degrees(values, {"units": units}, where)
 
 
 def _first(campaign: Campaign) -> tuple[Header, str]:
@@ -215,7 +216,7 @@ def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
             degrees = in_degrees(values[0] if timed else values, stored.attrs, where)
         else:
             degrees = _longitudes(values[0] if timed else values, stored.attrs)
-        yield tuple(along), degrees
+        yield tuple(along), degrees[tuple(map(campaign.cells_of, along))]
 
 
 def _longitudes(values: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
@@ -305,6 +306,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
         raise DataError(
             f"cell areas along {', '.join(dims) or 'no dim'}", where=where, fix=_EQUAL_WEIGHTS
         )
+    areas = areas[tuple(map(campaign.cells_of, dims))]
     mask = None if campaign.mask is None else campaign.mask.valid
     if mask is not None and campaign.mask is not None and set(dims) == set(campaign.mask.dims):
         order = [campaign.mask.dims.index(d) for d in dims]

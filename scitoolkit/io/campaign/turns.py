@@ -106,7 +106,7 @@ def _turns(
         turn = None
         if line is not None:
             own, other = own.astype(np.float64), other.astype(np.float64) * line
-            turn = _turn(dim, own, other, _period(dim, first[dim]))
+            turn = _turn(dim, own, other, period_of(dim, first[dim]))
         if turn is None:
             label = segments.labels[int(segments.simulation[segment])]
             units = [str(c[2].get("units", "")) for c in (first[dim], coordinate)]
@@ -136,7 +136,8 @@ def _line(first: Coordinate, other: Coordinate) -> float | None:
     return factor
 
 
-def _period(dim: str, coordinate: Coordinate) -> float | None:
+def period_of(dim: str, coordinate: Coordinate) -> float | None:
+    """Return the period of a dim whose points go once around; None for others."""
     _, points, attrs = coordinate
     longitude = "longitude" in (role_by_metadata(attrs), role_by_name(dim))
     period = float(attrs.get("period", 360.0 if longitude else 0.0))

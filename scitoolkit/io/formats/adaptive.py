@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,7 @@ class Adaptive(Format):
     """AMReX plotfiles and Enzo, on their coarsest grid, through yt.
 
     Each holds one time, which is the scalar `time`. What finer levels add is left out, and said.
+    Fields of one name in two groups are named GROUP_NAME.
     """
 
     name: ClassVar[str] = "adaptive"
@@ -51,11 +53,11 @@ class Adaptive(Format):
             rank = int(stored.dimensionality)
             shape = [int(n) for n in stored.domain_dimensions]
             cells = stored.covering_grid(0, stored.domain_left_edge, shape)
-            arrays = {
-                str(name): np.asarray(cells[kind, name])
-                for kind, name in stored.field_list
-                if np.asarray(cells[kind, name]).ndim == 3
-            }
+            arrays = {}
+            for kind, name in stored.field_list:
+                field = cells[kind, name]
+                if np.ndim(field) == 3:  # those of particles have one number each
+                    arrays[str(kind), str(name)] = np.asarray(field), str(field.units)
         except (OSError, ValueError, KeyError, RuntimeError, IndexError, TypeError) as error:
             text = " ".join(str(error).split())[:300]
             raise DataError(f"yt does not read it ({text})", where=str(path)) from None
@@ -70,14 +72,35 @@ class Adaptive(Format):
             dim: ((dim,), edges[0][k] + (np.arange(shape[k]) + 0.5) * width[k])
             for k, dim in enumerate(dims)
         }
-        coordinates["time"] = ((), float(stored.current_time))
+        coordinates["time"] = _time(stored)
         # Memory of yt has x first; files of other programs have it last.
         variables = {
-            name: (tuple(reversed(dims)), array.reshape(shape[:rank]).T)
-            for name, array in arrays.items()
+            name: (tuple(reversed(dims)), values.reshape(shape[:rank]).T, _units(unit))
+            for name, (values, unit) in _named(arrays).items()
         }
         dataset = xr.Dataset(variables, coordinates)
         return dataset if chunks is None else dataset.chunk(chunks)
+
+
+def _time(stored: Any) -> tuple[tuple[()], float, dict[str, str]]:
+    """Return the time of an output, in seconds if the output states its unit of time."""
+    if "TimeUnits" in stored.parameters:
+        return (), float(stored.current_time.to("s")), {"units": "s"}
+    return (), float(stored.current_time), {"long_name": "time in the simulation's own unit"}
+
+
+def _named(arrays: dict[tuple[str, str], Any]) -> dict[str, Any]:
+    """Return fields by name; those of one name in two groups as GROUP_NAME."""
+    count = Counter(name for _, name in arrays)
+    return {
+        name if count[name] == 1 else f"{kind}_{name}": values
+        for (kind, name), values in arrays.items()
+    }
+
+
+def _units(unit: str) -> dict[str, str]:
+    """Return the attribute of a unit; none for numbers and for units of the code."""
+    return {} if unit in ("", "dimensionless") or "code_" in unit else {"units": unit}
 
 
 def is_plotfile(path: Path | str) -> bool:

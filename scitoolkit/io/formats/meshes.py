@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _STARTS = (b"# vtk DataFile", b"<VTKFile", b"<?xml")
+_TYPE = re.compile(rb'<VTKFile[^>]*\btype="(\w+)"')
+_ALLOWED = "legacy VTK, .vtu, .xdmf of one time"
 _SAME = 1e-6
 """Distance of two points on one line of a grid, of the extent."""
 
 
 class Meshes(Format):
-    """VTK (`.vtk`, `.vtu`, `.vtp`) and XDMF, one time a file, as OpenFOAM and others export them.
+    """VTK (`.vtk`, `.vtu`) and XDMF, one time a file, as OpenFOAM and others export them.
 
     Points, or centres of cells, that fill a regular grid are the dims `z`, `y`, `x`. Values of
     others are on a mesh, for graphs.
@@ -120,16 +123,24 @@ def _read(path: Path) -> Any:
             where=str(path),
             fix=f"read the files that it names: '{path.parent}/*.vtu'",
         )
-    kind = "vtu" if b'"UnstructuredGrid"' in head else "vtk"
-    kind = "xdmf" if b"<Xdmf" in head else kind
-    try:
-        return meshio.read(path, file_format=kind)
-    except SystemExit:  # meshio's way to refuse a file
-        raise DataError("meshio does not read this file", where=str(path)) from None
-    except meshio.ReadError as error:
+    kind = "vtu" if b"<VTKFile" in head else "xdmf" if b"<Xdmf" in head else "vtk"
+    stated = _TYPE.search(head)
+    if kind == "vtu" and stated is not None and stated[1] != b"UnstructuredGrid":
+        name = stated[1].decode(errors="replace")
         raise DataError(
-            f"meshio does not read this file ({error})",
+            f"XML of VTK of the type {name} is not read",
             where=str(path),
-            allowed="legacy VTK, .vtu, .xdmf of one time",
-            fix="write it as legacy VTK or .vtu",
+            allowed=_ALLOWED,
+            fix=f"pyvista.read('{path.name}').cast_to_unstructured_grid().save('{path.stem}.vtu')",
+        )
+    try:
+        # `meshio.read` would print the cause of an error and leave it out of its exception.
+        return getattr(meshio, kind).read(path)
+    except Exception as error:  # each of its parsers has errors of its own
+        text = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"meshio does not read this file ({text or type(error).__name__})",
+            where=str(path),
+            allowed=_ALLOWED,
+            fix="write it again, as legacy VTK or .vtu",
         ) from None

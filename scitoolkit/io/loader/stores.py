@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,12 @@ from typing import Any
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.remote import STORE_FILES
+from scitoolkit.io.loader.references import Places, protocols_of, read_references
 
 _HEAD = 4096
 _REFERENCES = (b'"refs"', b'".zgroup"', b'"zarr.json"', b'".zarray"')
+# The head of a file of references whose templates or rules are long.
+_RULES = (b'"templates"', b'"gen"')
 
 
 def is_folder_of_files(path: Path) -> bool:
@@ -36,7 +38,8 @@ def is_store(path: Path | str) -> bool:
         return False
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    return head.lstrip()[:1] == b"{" and any(key in head for key in _REFERENCES)
+    rules = b'"version"' in head and any(key in head for key in _RULES)
+    return head.lstrip()[:1] == b"{" and (rules or any(key in head for key in _REFERENCES))
 
 
 def _is_parquet(path: Path) -> bool:
@@ -59,11 +62,25 @@ def store_of(path: Path | str) -> Any:
     if is_folder_of_files(path):
         return str(path)
     # Loops of a process do not survive a fork, and references may be written again.
-    return _store(str(path.absolute()), os.getpid(), path.stat().st_mtime_ns)
+    return _store(str(path.absolute()), os.getpid(), _state(path))
+
+
+def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes if anything is written to a store: its files, their sizes and times.
+
+    The time of a folder does not change with the files in the folders below. Objects of Icechunk
+    are never written again: what a branch points to is in `refs`, or in `repo` from version 2 on.
+    """
+    if _is_icechunk(path):
+        inner = [path / "repo", *(path / "refs").rglob("*")]
+    else:
+        inner = [path, *(path.rglob("*") if path.is_dir() else ())]
+    stats = ((str(file), file.stat()) for file in sorted(inner) if file.is_file())
+    return tuple((name, status.st_size, status.st_mtime_ns) for name, status in stats)
 
 
 @functools.lru_cache(maxsize=32)
-def _store(path: str, process: int, modified: int) -> Any:
+def _store(path: str, process: int, state: tuple[tuple[str, int, int], ...]) -> Any:
     if _is_icechunk(Path(path)):
         return _icechunk(path)
     try:
@@ -86,15 +103,21 @@ def _store(path: str, process: int, modified: int) -> Any:
                 raise OSError(f"{key}: {len(data)} bytes were received for {wanted}")
             return data
 
+    places = Places()
     try:
+        # A mapping of references is one of version 0, whose templates are written out already.
+        source = path if os.path.isdir(path) else read_references(Path(path))
+        for protocol in () if isinstance(source, str) else protocols_of(source):
+            places[protocol]
         files = ReferenceFileSystem(
-            fo=path, asynchronous=True, skip_instance_cache=True, **_remote(path)
+            fo=source, fs=places[None], asynchronous=True, skip_instance_cache=True
         )
-        return References(files, read_only=True, path="")
     except ImportError as error:
         raise missing_extra(str(error.name), "remote", f"reading {path}") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise DataError(f"no references that can be read ({error})", where=path) from None
+    files.fss = places
+    return References(files, read_only=True, path="")
 
 
 def _length(files: Any, key: str, wanted: Any) -> int | None:
@@ -109,18 +132,6 @@ def _length(files: Any, key: str, wanted: Any) -> int | None:
         return None
     stated = isinstance(reference, list) and len(reference) == 3
     return int(reference[2]) - getattr(wanted, "offset", 0) if stated else None
-
-
-def _remote(path: str) -> dict[str, Any]:
-    """Return what fsspec has to know of the place that references name first."""
-    if os.path.isdir(path):
-        return {"remote_protocol": "file"}
-    references = json.loads(Path(path).read_text(encoding="utf-8"))
-    places = (v[0] for v in references.get("refs", references).values() if isinstance(v, list))
-    protocol, is_url, _ = str(next(places, "")).partition("://")
-    if not is_url or protocol == "file":
-        return {"remote_protocol": "file"}
-    return {"remote_protocol": protocol, "remote_options": {"asynchronous": True}}
 
 
 def _icechunk(path: str) -> Any:

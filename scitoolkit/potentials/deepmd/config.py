@@ -20,6 +20,7 @@ from scitoolkit.potentials.deepmd.descriptors.se_e2_r_config import (
     SeE2RFields,
 )
 from scitoolkit.potentials.deepmd.resnet_steps import ResnetSteps
+from scitoolkit.potentials.long_range_config import LongRangeConfig
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.zbl_config import ZblConfig
 
@@ -41,6 +42,8 @@ class FittingFields(ModelConfig):
         atom_parameters: number of parameters per atom [numb_aparam].
         precision: of parameters and arithmetic; energies are summed in float64.
         zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        long_range: electrostatic energy beyond the cutoff, `{}` for defaults; see
+            `LongRangeConfig`.
         seed: of the initial weights.
     """
 
@@ -55,6 +58,7 @@ class FittingFields(ModelConfig):
     atom_parameters: NonNegativeInt = 0
     precision: Literal["float32", "float64"] = "float64"
     zbl: ZblConfig | None = None
+    long_range: LongRangeConfig | None = None
     seed: NonNegativeInt = 0
 
     @property

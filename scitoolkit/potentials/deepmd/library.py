@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from scitoolkit.ops.environment_matrix import cpu as environment
 from scitoolkit.ops.fitting_network import cpu as fitting
 from scitoolkit.ops.fitting_network.operators import flat_parameters, refusal
 from scitoolkit.potentials.deepmd.descriptors.se_e2_a import SeE2ADescriptor
+from scitoolkit.potentials.deepmd.descriptors_library import descriptors_library, excluded_pairs
 from scitoolkit.potentials.export.source import Kernel, LibrarySource, refuse
+from scitoolkit.potentials.graph import PARAMETERS
 
 if TYPE_CHECKING:
     from scitoolkit.potentials.deepmd.model import DeepPotential
@@ -21,14 +22,35 @@ if TYPE_CHECKING:
 def deep_potential_library(model: DeepPotential) -> LibrarySource:
     """Return the library source of a Deep Potential, with tables if it was compressed.
 
+    A single se_e2_a has fused kernels; other descriptors run through `descriptors_library`.
+
     Raises:
         ConfigError: the library has no kernels for a descriptor or an option.
     """
-    descriptor = _descriptor(model)
+    parameters = {name: getattr(model.config, name) > 0 for name in PARAMETERS}
+    refuse(parameters, _name(model))
+    (first, *others) = model.descriptors
+    if others or not isinstance(first, SeE2ADescriptor) or _without_kernels(model, first):
+        tabulated = any(
+            isinstance(e, SeE2ADescriptor) and e.is_tabulated for e in model.descriptors
+        )
+        refuse({"several descriptors or time steps, and tables,": tabulated}, _name(model))
+        return descriptors_library(model, _name(model))
+    return _fused_library(model, first)
+
+
+def _without_kernels(model: DeepPotential, descriptor: SeE2ADescriptor) -> bool:
+    """Return whether an option of a single se_e2_a has no fused kernels."""
+    fitting_spec = descriptor.fused_fitting(model.fitting.widths)
+    if fitting_spec is None or descriptor.embedding.step:
+        return True
+    return bool(environment.refusal(descriptor.spec) or refusal(fitting_spec))
+
+
+def _fused_library(model: DeepPotential, descriptor: SeE2ADescriptor) -> LibrarySource:
     spec, constants = descriptor.spec, descriptor.constants()
     fitting_spec = descriptor.fused_fitting(model.fitting.widths)
     assert fitting_spec is not None
-    refuse({reason: True for reason in [refusal(fitting_spec)] if reason}, _name(model))
     source = LibrarySource("deep_potential.c", model.type_map, model.cutoff, model.dtype)
     source.kernels = {
         "environment": Kernel(environment.generate(spec, source.real, training=False)),
@@ -53,39 +75,12 @@ def deep_potential_library(model: DeepPotential) -> LibrarySource:
         absent=constants.absent,
         empty=constants.empty,
         sel=torch.tensor(spec.sel),
-        excluded=_excluded(descriptor),
+        excluded=excluded_pairs(descriptor.config.exclude_types, spec.num_types),
         fitting=torch.stack(networks),
     )
     if table is not None:
         source.add(table=table.values, table_range=table.range)
     return source
-
-
-def _descriptor(model: DeepPotential) -> SeE2ADescriptor:
-    given, first = model.config, model.descriptors[0]
-    refuse(
-        {
-            "several descriptors": len(model.descriptors) > 1,
-            f"the descriptor {given.descriptor_configs[0].name}": not isinstance(
-                first, SeE2ADescriptor
-            ),
-            "frame_parameters": given.frame_parameters > 0,
-            "atom_parameters": given.atom_parameters > 0,
-        },
-        _name(model),
-    )
-    assert isinstance(first, SeE2ADescriptor)
-    reason = environment.refusal(first.spec)
-    refuse({"embedding_resnet_dt": bool(first.embedding.step), reason: bool(reason)}, _name(model))
-    return first
-
-
-def _excluded(descriptor: SeE2ADescriptor) -> Tensor:
-    """Return a (T, T) mask with 1 for excluded pairs of types."""
-    banned = torch.zeros(descriptor.spec.num_types, descriptor.spec.num_types)
-    for one, other in descriptor.config.exclude_types:
-        banned[one, other] = banned[other, one] = 1
-    return banned
 
 
 def _name(model: DeepPotential) -> str:

@@ -39,7 +39,8 @@ class DeepPotential(Potential):
 
     def __init__(self, config: FittingFields, type_map: Sequence[str], outputs: int = 1) -> None:
         parts = config.descriptor_configs
-        super().__init__(type_map, max(each.cutoff for each in parts), config.zbl)
+        cutoff = max(each.cutoff for each in parts)
+        super().__init__(type_map, cutoff, config.zbl, config.long_range, config.seed)
         self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
         generator = torch.Generator().manual_seed(config.seed)
         self.descriptors: Sequence[Descriptor] = nn.ModuleList(  # type: ignore[assignment]

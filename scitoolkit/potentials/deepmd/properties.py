@@ -30,7 +30,7 @@ class PropertyModel(nn.Module):
     outputs F (M, M), times the type's scale, plus an isotropic part; density of states f.
 
     Args:
-        config: of descriptors and fitting nets; its `zbl` is ignored.
+        config: of descriptors and fitting nets; its `zbl` and `long_range` are ignored.
         type_map: species.
         kind: of the property.
         number: number of energies of a density of states.

@@ -204,8 +204,9 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
         DataError: a ZBL repulsion, a mean interaction energy, a descriptor or an attention that no
             backend of deepmd-kit supports.
     """
-    if model.zbl is not None:
-        raise DataError("a .dp file cannot store model.zbl", where=str(path))
+    for name in ("zbl", "long_range"):
+        if getattr(model, name) is not None:
+            raise DataError(f"a .dp file cannot store model.{name}", where=str(path))
     if model.interaction is not None:
         raise DataError(
             "a .dp file cannot store the mean interaction energy of a training on isolated atoms",

@@ -110,7 +110,7 @@ class Mace(EquivariantPotential):
     def _streamed(self) -> PotentialLibrary | None:
         config = self.config
         assert isinstance(config, MaceConfig)
-        if self.training or config.density or config.first_density:
+        if self.training:
             return None
         return streaming.streamed_library(self, config.library)
 

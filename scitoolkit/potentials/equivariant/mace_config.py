@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.lazy import load_name
+from scitoolkit.potentials.long_range_config import LongRangeConfig
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.zbl_config import ZblConfig
 
@@ -51,6 +52,8 @@ class MaceConfig(ModelConfig):
             unlike `zbl` it is not subtracted from the labels before training.
         precision: of parameters and arithmetic; geometry and energies are in float64.
         zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        long_range: electrostatic energy beyond the cutoff, `{}` for defaults; see
+            `LongRangeConfig`.
         seed: of the initial weights.
     """
 
@@ -58,7 +61,7 @@ class MaceConfig(ModelConfig):
         "harmonics_degree": "lmax",
         "hidden_degree": "lmax_hidden",
     }
-    library: ClassVar[str] = "scitoolkit.potentials.equivariant.library:mace_library"
+    library: ClassVar[str] = "scitoolkit.potentials.equivariant.mace_library:mace_library"
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,
@@ -91,6 +94,7 @@ class MaceConfig(ModelConfig):
     pair_repulsion: bool = False
     precision: Literal["float32", "float64"] = "float32"
     zbl: ZblConfig | None = None
+    long_range: LongRangeConfig | None = None
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")

@@ -34,8 +34,8 @@ def write_mace(model: Mace, path: Path | str) -> Path:
         path: file to write.
 
     Raises:
-        DataError: the model has a `zbl` term or a mean interaction energy, which mace-torch does
-            not support.
+        DataError: the model has a `zbl` term, a `long_range` or a mean interaction energy, which
+            mace-torch does not support.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -50,6 +50,8 @@ def write_mace(model: Mace, path: Path | str) -> Path:
             where=str(path),
             fix="model.pair_repulsion=true, which it supports",
         )
+    if model.long_range is not None:
+        raise DataError("mace-torch does not support model.long_range", where=str(path))
     if model.interaction is not None:
         raise DataError(
             "mace-torch does not support the mean interaction energy of a training on isolated "

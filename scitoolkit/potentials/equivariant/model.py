@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
 from scitoolkit.potentials.equivariant.layers import ManyBodyProduct, SpeciesLinear
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
 from scitoolkit.potentials.equivariant.topology import Topology
 from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.long_range_config import LongRangeConfig
 from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
 from scitoolkit.potentials.statistics import composition, energy_shifts
 from scitoolkit.potentials.zbl_config import ZblConfig
@@ -33,6 +35,8 @@ class EquivariantConfig(Protocol):
     radial_table: bool
     precision: Literal["float32", "float64"]
     zbl: ZblConfig | None
+    long_range: LongRangeConfig | None
+    seed: int
 
 
 class EquivariantPotential(Potential):
@@ -66,7 +70,7 @@ class EquivariantPotential(Potential):
         radial: RadialBasis | None = None,
         transform: DistanceTransform | None = None,
     ) -> None:
-        super().__init__(type_map, config.cutoff, config.zbl)
+        super().__init__(type_map, config.cutoff, config.zbl, config.long_range, config.seed)
         self.config: EquivariantConfig = config
         self.dtype = DTYPES[config.precision]
         self.transform: DistanceTransform | None = transform
@@ -98,6 +102,12 @@ class EquivariantPotential(Potential):
     @torch.no_grad()
     def extend(self, source: Potential) -> None:
         """Copy the weights of a model with fewer elements; see `Potential.extend`."""
+        if self.long_range is not None:
+            raise ConfigError(
+                "elements cannot be added to a model with a long range",
+                where="start.new_elements",
+                fix="train from the beginning: leave out start",
+            )
         number, theirs = len(source.type_map), source.state_dict()
         factor = math.sqrt(len(self.type_map) / number)
         for name, value in self.state_dict().items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from scitoolkit.core.lazy import load_name
+from scitoolkit.potentials.long_range_config import LongRangeConfig
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.zbl_config import ZblConfig
 
@@ -34,6 +35,8 @@ class NequipConfig(ModelConfig):
         radial_table: in float32, tabulate the radial networks; see `MaceConfig`.
         precision: of parameters and arithmetic; geometry and energies are in float64.
         zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        long_range: electrostatic energy beyond the cutoff, `{}` for defaults; see
+            `LongRangeConfig`.
         seed: of the initial weights.
 
     Example:
@@ -43,6 +46,7 @@ class NequipConfig(ModelConfig):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
+    library: ClassVar[str] = "scitoolkit.potentials.equivariant.nequip_library:nequip_library"
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,
@@ -64,6 +68,7 @@ class NequipConfig(ModelConfig):
     radial_table: bool = True
     precision: Literal["float32", "float64"] = "float32"
     zbl: ZblConfig | None = None
+    long_range: LongRangeConfig | None = None
     seed: NonNegativeInt = 0
 
     def build(self, type_map: Sequence[str]) -> Potential:

@@ -35,6 +35,13 @@ COMMON = (
     "-fno-math-errno",
     "-fno-trapping-math",
 )
+SHARED = (
+    "stk_model.h",
+    "stk_internal.h",
+    "pair_repulsion.h",
+    "message_passing.h",
+    "library.c",
+)
 LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
 Variants = Mapping[str, Sequence[str]]
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -141,7 +148,7 @@ def _units(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str
 
 def _texts(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str]]:
     """Yield names and contents of the C files."""
-    for name in ("stk_model.h", "stk_internal.h", "pair_repulsion.h", "library.c"):
+    for name in SHARED:
         yield name, (FOLDER / name).read_text(encoding="utf-8")
     yield "driver.c", (FOLDER / source.driver).read_text(encoding="utf-8")
     yield "neighbour_list.c", read(lists.__file__, "neighbour_list.c")

@@ -45,14 +45,16 @@ class Lammps:
     Attributes:
         headers: folder of its headers.
         mpi: folder of mpi.h.
-        commit: git commit that it was built from.
+        commit: git commit that it was built from, or its version if it was built from a release.
         integers: SMALLBIG, BIGBIG or SMALLSMALL.
+        compiler: the C++ compiler that built it, "" if it is not known.
     """
 
     headers: Path
     mpi: Path
     commit: str
     integers: str
+    compiler: str = ""
 
 
 def find_lammps(python: Path | str) -> Lammps:
@@ -86,7 +88,8 @@ def build_pair_style(lammps: Lammps, folder: Path) -> Path:
     Raises:
         BackendError: there is no C++ compiler, or it fails.
     """
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    compiler = os.environ.get("CXX") or lammps.compiler
+    compiler = compiler or shutil.which("g++") or shutil.which("clang++") or ""
     if not compiler:
         raise BackendError("no C++ compiler found", fix="install g++, or set CXX")
     folder.mkdir(parents=True, exist_ok=True)

@@ -120,5 +120,5 @@ def refuse(found: Mapping[str, bool], what: str) -> None:
             raise ConfigError(
                 f"{what} with {reason} cannot be exported",
                 where="model",
-                allowed="the models listed in docs/how-to/potentials-in-lammps.md",
+                allowed="the models listed in docs/reference/engines.md",
             )

@@ -1,7 +1,8 @@
 """Inference of a potential through its C library in this process, with little memory per atom.
 
 The library computes the radial weights for blocks of receivers without storing them; see
-`export/c/mace.c`. It is compiled into the kernel cache and reloaded when the weights change.
+`export/c/message_passing.h`. It is compiled into the kernel cache and reloaded when the weights
+change.
 """
 
 from __future__ import annotations

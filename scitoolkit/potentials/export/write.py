@@ -13,7 +13,7 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials.export.folder import compile_folder, write_folder
 from scitoolkit.potentials.export.library import PotentialLibrary
-from scitoolkit.potentials.export.source import LibrarySource
+from scitoolkit.potentials.export.source import LibrarySource, refuse
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig, models
@@ -35,6 +35,7 @@ def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
             where="model.name",
             allowed=", ".join(others),
         )
+    refuse({"long_range": model.long_range is not None}, f"a potential {settings.name}")
     source: LibrarySource = pkgutil.resolve_name(settings.library)(model)
     source.add_zbl(model.zbl)
     source.add_interaction(model.interaction)

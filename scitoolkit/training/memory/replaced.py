@@ -121,5 +121,7 @@ class _Same:
     def __exit__(self, *error: object) -> None:
         if self._state is not None:
             torch.set_rng_state(self._now)
+            del self._now
         for buffer, values in self._kept:
             buffer.data.copy_(values)  # .data leaves the version unchanged
+        del self._kept

@@ -59,6 +59,11 @@ class StrategyConfig(Config):
         """
         return (rank, processes) if self.shares_batch else (0, 1)
 
+    @property
+    def joins_calls(self) -> bool:
+        """Whether processes with other samples must call the model equally often."""
+        return False
+
     @abstractmethod
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process; requires the process group to be joined."""
@@ -134,6 +139,11 @@ class Sharded(StrategyConfig):
     sharding: ShardingConfig = ShardingConfig()
     gather_precision: Precision = "float32"
 
+    @property
+    def joins_calls(self) -> bool:
+        """Whether a call of the model gathers its parameters from all processes."""
+        return self.sharding.stage == 3
+
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why a gradient exchange is not supported, or an empty string."""
         if self.sharding.stage == 3:
@@ -171,6 +181,11 @@ class Mesh(StrategyConfig):
     shards_parameters: ClassVar[bool] = True
     name: Literal["mesh"] = "mesh"
     mesh: MeshAxes = MeshAxes()
+
+    @property
+    def joins_calls(self) -> bool:
+        """Whether a call of the model exchanges parameters or rows over shares of the batch."""
+        return self.mesh.expert * self.mesh.grid[2] > 1
 
     def share_of_batch(self, rank: int, processes: int) -> tuple[int, int]:
         """Return which share of a batch a rank reads: that of its place on the axes data and z.

@@ -20,9 +20,11 @@ from sanitizers import require_sanitizer
 
 from scitoolkit.compression.enhancers.group_weights import GroupWeights
 from scitoolkit.compression.enhancers.linear import Linear
+from scitoolkit.compression.enhancers.network import Network
+from scitoolkit.compression.filtered import parameters_of
 from scitoolkit.compression.lossless import encode_array
 from scitoolkit.compression.native import library
-from scitoolkit.compression.native.plugin import FLAGS, plugin_source
+from scitoolkit.compression.native.plugin import FLAGS, filter_options, plugin_source
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.testing.codec import smooth_field
 
@@ -448,6 +450,91 @@ def test_enhanced_chunks_keep_the_bound_and_decode_as_the_page_says(dtype, shape
                 with pytest.raises(DataError):
                     library.decode_chunk(coded, x.shape, x.dtype, words)
     assert ("linear", 5) in kinds
+
+
+def swapped_limits(name: str, data: bytes) -> bytes:
+    """Return the bytes of an enhancer whose first two limits fall."""
+    at = {"linear": 4, "network": 14}[name]
+    return data[:at] + data[at + 4 : at + 8] + data[at : at + 4] + data[at + 8 :]
+
+
+def networks_of_three_groups() -> GroupWeights:
+    rng = np.random.default_rng(1)
+    shapes = ((3, 2, 32), (3, 2), (3, 2))
+    weights = [rng.integers(-9, 9, shape).astype("i1") for shape in shapes]
+    return GroupWeights(np.float32([-0.5, 0.5]), *weights, np.float32([2e-3] * 3))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f8"])
+@pytest.mark.parametrize("name", ["linear", "network"])
+def test_limits_of_an_enhancer_that_do_not_rise_are_refused(name, dtype):
+    rng, bound = np.random.default_rng(2), 0.05
+    x = (smooth_field((14, 12, 18), "f8") + rng.normal(0, 0.02, (14, 12, 18))).astype(dtype)
+    native = np.ascontiguousarray(x.astype(x.dtype.newbyteorder("=")))
+    decoded, fitted = enhancers(native, bound)
+    data = fitted[name] if name == "linear" else networks_of_three_groups().to_bytes()
+    at = {"linear": 4, "network": 14}[name]
+    nan = data[:at] + np.float32(np.nan).tobytes() + data[at + 4 :]
+    right = library.chunk_parameters(
+        x.shape, x.dtype, bound, None, library.ChunkExtras(enhancer=(name, data))
+    )
+    coded = bytearray(library.encode_chunk(x, right))
+    for wrong in (swapped_limits(name, data), nan):
+        extras = library.ChunkExtras(enhancer=(name, wrong))
+        words = library.chunk_parameters(x.shape, x.dtype, bound, None, extras)
+        # A chunk that names this enhancer, with right checksums.
+        item = words[7 + x.ndim + 1 :].astype("<u4").tobytes()
+        crafted = coded[:20] + zlib.crc32(item).to_bytes(4, "little") + coded[24:]
+        crafted[5] = 5
+        crafted[4] = 3
+        crafted[12:16] = zlib.crc32(crafted[16:], zlib.crc32(crafted[:12])).to_bytes(4, "little")
+        with pytest.raises(DataError):
+            library.decode_chunk(bytes(crafted), x.shape, x.dtype, words)
+        with pytest.raises(DataError):
+            library.encode_chunk(x, words)
+        for read in (
+            lambda: library.enhancer_in(words.tolist()),  # noqa: B023
+            lambda: library.ChunkExtras.of(extras.settings()),  # noqa: B023
+            lambda: {"linear": Linear(), "network": Network()}[name].apply(
+                wrong,  # noqa: B023
+                decoded,
+                bound,
+                bound / 3,
+            ),
+        ):
+            with pytest.raises(DataError, match=r"limits of the enhancer .* do not rise.*Fix"):
+                read()
+
+
+def test_a_file_whose_enhancer_has_falling_limits_is_refused_by_name(tmp_path):
+    import h5py
+
+    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression.files import FilePlan, compress_file, decompress_file
+    from scitoolkit.io.compressed import FILTERED
+
+    rng = np.random.default_rng(2)
+    values = smooth_field((20, 24, 25), "f4") + rng.normal(0, 0.02, (20, 24, 25)).astype("f4")
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = values
+    options = Options(enhancer="linear", objective="quality")
+    plan = FilePlan(Bound("abs", 0.05), {}, options, container="filter")
+    compress_file(tmp_path / "in.h5", tmp_path / "small.h5", plan)
+    # Headers of the earliest format have no checksum.
+    old = tmp_path / "old.h5"
+    with h5py.File(tmp_path / "small.h5") as file, h5py.File(old, "w", libver="earliest") as target:
+        named = library.enhancer_in(parameters_of(file["x"]))
+        options = filter_options(0.05, library.ChunkExtras(enhancer=named), values.dtype)
+        made = target.create_dataset("x", data=values, chunks=values.shape, **options)
+        made.attrs[FILTERED] = file["x"].attrs[FILTERED]
+    decompress_file(old, tmp_path / "out.h5")
+    whole = old.read_bytes()
+    assert whole.count(named[1]) == 1
+    old.write_bytes(whole.replace(named[1], swapped_limits(*named)))
+    with pytest.raises(DataError, match=r"old\.h5.*do not rise"):
+        decompress_file(old, tmp_path / "again.h5")
+    with h5py.File(old) as file, pytest.raises(OSError, match="read"):
+        file["x"][...]
 
 
 def test_damaged_chunks_and_parameters_of_version_3_raise():

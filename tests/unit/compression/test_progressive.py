@@ -97,6 +97,37 @@ def test_slabs_need_all_bytes_but_decode_a_share() -> None:
         preview(stream[: len(stream) // 10])
 
 
+@pytest.mark.parametrize("fill", [np.nan, 4.25])
+def test_slabs_without_a_picture_are_exact_in_it(fill) -> None:
+    values = field((64, 40, 44))
+    values[32:] = fill
+    stream = compress_slabs(
+        values, Bound("abs", 1e-3), Options(codec=CODEC), slab_bytes=values.nbytes // 2
+    )
+    coarse = preview(stream, 0.1)
+    np.testing.assert_array_equal(coarse.values[32:], values[32:])
+    error = errors(coarse.values[:32], values[:32])
+    assert error.max() <= coarse.max_error
+    assert np.sqrt((error**2).mean()) <= coarse.rmse
+    assert coarse.num_bytes < len(stream) // 8
+    plain = compress_slabs(
+        values, Bound("abs", 1e-3), Options(codec="interpolation"), slab_bytes=values.nbytes // 2
+    )
+    with pytest.raises(DataError, match="states no errors"):
+        preview(plain, 0.1)
+
+
+@pytest.mark.parametrize("fill", [np.nan, 4.25])
+def test_arrays_without_a_picture_are_decoded_whole(fill) -> None:
+    values = np.full((30, 40), fill, "f4")
+    stream = compress(values, abs=1e-3, codec=CODEC)
+    picture = preview(stream, 0.1)
+    np.testing.assert_array_equal(picture.values, values)
+    assert (picture.num_bytes, picture.max_error) == (len(stream), 0)
+    with pytest.raises(DataError):
+        preview(stream[:-1] if np.isnan(fill) else stream[: len(stream) // 2], 0.1)
+
+
 def test_damage_too_few_bytes_and_other_streams_are_refused() -> None:
     values = field((24, 31, 32))
     stream = compress(values, rel=1e-3, codec=CODEC)

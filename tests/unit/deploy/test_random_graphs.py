@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
-from exported import counts, difference, outcomes
-from random_graphs import FORMS, graph_outcomes
-from torch import nn
+from exported import CLOSE, _differs, counts, difference, outcomes
+from random_graphs import FORMS, RandomGraph, graph_outcomes
+from torch import fx, nn
 
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.export import export
+from scitoolkit.deploy.random_rounding import outcomes_of_rounding
 
 
 def linear(seed: int, name: str = "") -> TracedFunction:
@@ -51,6 +53,48 @@ def test_one_refused_module_does_not_hide_the_others(tmp_path):
     )
     assert counts(told) == {"equal": 2, "refused": 1, "undecided": 0, "wrong": 0, "raw": 0}
     assert told["strange"].startswith("refused")
+
+
+class OneWrongOperator(fx.Interpreter):
+    """A graph in which the results of one operator are 1 % too large."""
+
+    def __init__(self, module: fx.GraphModule, name: str) -> None:
+        super().__init__(module)
+        self._name = name
+
+    def run_node(self, n):
+        result = super().run_node(n)
+        return result * 1.01 if n.name == self._name else result
+
+
+def test_graphs_that_the_judge_was_not_written_for_are_told_if_one_operator_is_wrong():
+    wrong = 0
+    for seed in range(2000, 2008):
+        graph = RandomGraph(seed).eval()
+        inputs = (
+            torch.rand(9, *graph.shape, generator=torch.Generator().manual_seed(seed)) * 3 - 1.5
+        )
+        specs = [[ArraySpec(n, ("a",) * len(s), s)] for n, s in (("x", graph.shape), ("y", (2,)))]
+        with torch.no_grad():
+            rounded = outcomes_of_rounding(TracedFunction(graph, *specs), [inputs.numpy()])[0]
+            own = graph(inputs).numpy()
+            traced = torch.export.export(graph, (inputs,)).module()
+            floats = [n.name for n in traced.graph.nodes if n.op == "call_function"]
+            status = np.where(np.isfinite(own).reshape(len(own), -1).all(1), 0, 2)
+            for name in floats:
+                try:
+                    other = OneWrongOperator(traced, name).run(inputs).numpy()
+                except (RuntimeError, TypeError, IndexError):  # integers and truth values
+                    continue
+                both = np.isfinite(own) & np.isfinite(other)
+                size = np.abs(own[both]).max(initial=1e-3)
+                if not (np.abs(own - other)[both] > 1e-3 * size).any():
+                    continue
+                wrong += 1
+                states = np.where(np.isfinite(other).reshape(len(other), -1).all(1), 0, 2)
+                assert _differs(other, own, rounded, states, CLOSE["float32"]), (seed, name)
+        assert not _differs(own, own, rounded, status, CLOSE["float32"]), seed
+    assert wrong > 20
 
 
 def test_random_graphs_are_equal_to_torch_or_refused(tmp_path):

@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 
 from scitoolkit import api
-from scitoolkit.core.config import load_config
+from scitoolkit.core.config import ConfigProblems, load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
@@ -187,6 +187,19 @@ def test_what_does_not_fit_the_file_is_told(wave_job, overrides, error, message)
     path = wave_job()
     with pytest.raises(error, match=message):
         api.check(path, overrides)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"strategy": "sharded"}, {"strategy": "mesh", "mesh": {"expert": 2}}],
+    ids=lambda settings: settings["strategy"],
+)
+def test_processes_that_wait_for_each_other_draw_no_steps(wave_job, training):
+    rollout = {"pushforward": 2, "draw_pushforward": True}
+    with pytest.raises(ConfigProblems, match="processes of strategy"):
+        load_config(EmulationConfig, wave_job(rollout=rollout, training=training))
+    config = load_config(EmulationConfig, wave_job(rollout=rollout, training={"strategy": "ddp"}))
+    assert config.rollout.draw_pushforward
 
 
 def test_a_grid_that_cannot_be_compared_or_another_step_is_refused(trained, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.io.campaign import open_campaign
+from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.formats.adaptive import Adaptive
 from scitoolkit.io.formats.base import format_of
@@ -100,12 +101,67 @@ def test_points_that_fill_no_grid_are_a_mesh(tmp_path):
         '<VTKFile type="UnstructuredGrid"><broken',
         "# vtk DataFile Version 3.0\ncut",
         "<Xdmf></Xdmf>",
+        "<Xdmf><Domain><broken",
+        '<VTKFile type="PolyData" version="1.0"><PolyData/></VTKFile>',
+        '<VTKFile type="ImageData"><ImageData WholeExtent="0 1 0 1 0 1"/></VTKFile>',
     ],
 )
 def test_files_that_meshio_does_not_read_are_refused(tmp_path, text):
     (tmp_path / "a.vtu").write_text(text)
     with pytest.raises(DataError), open_fields(tmp_path / "a.vtu"):
         pass
+
+
+@pytest.mark.parametrize("suffix", ["vtu", "vtk", "xdmf"])
+def test_damaged_files_of_meshes_are_read_or_refused(tmp_path, suffix):
+    rng = np.random.default_rng(3)
+    points, cells, _, _ = box((2, 3, 2), rng)
+    whole = tmp_path / f"a.{suffix}"
+    meshio.write(whole, meshio.Mesh(points, [("hexahedron", cells)], {"p": rng.random(36)}))
+    stored, refused = whole.read_bytes(), 0
+    for number in range(60):
+        data = bytearray(stored)
+        at = rng.integers(60, len(data), 3)
+        if number % 2:
+            del data[at[0] :]
+        else:
+            data[at[0]], data[at[1]], data[at[2]] = rng.integers(0, 256, 3).tolist()
+        path = tmp_path / f"b_{number}.{suffix}"
+        path.write_bytes(data)
+        try:
+            with open_fields(path) as found:
+                found.load()
+        except DataError:
+            refused += 1
+    assert refused >= 25
+
+
+def test_polygons_of_vtk_are_refused_with_the_way_to_write_them(tmp_path):
+    (tmp_path / "a.vtp").write_text('<VTKFile type="PolyData" version="1.0"></VTKFile>')
+    with pytest.raises(DataError, match=r"PolyData.*cast_to_unstructured_grid"):
+        format_of(tmp_path / "a.vtp").open_dataset(tmp_path / "a.vtp")
+
+
+def test_a_step_is_read_once_for_all_its_fields(tmp_path, monkeypatch):
+    """Each file holds one step of three fields; reading it brings all of them into memory."""
+    rng = np.random.default_rng(0)
+    points, cells, _, _ = box((2, 3, 2), rng)
+    fields = {name: rng.random((4, 36)) for name in "pqr"}
+    for step in range(4):
+        now = {name: of[step] for name, of in fields.items()}
+        meshio.write(tmp_path / f"a_{step}.vtu", meshio.Mesh(points, [("hexahedron", cells)], now))
+    campaign = open_campaign(tmp_path, list(fields))
+    opened, read = [], Meshes.open_dataset
+    monkeypatch.setattr(
+        Meshes, "open_dataset", lambda path, **how: opened.append(path) or read(path, **how)
+    )
+    sets = row_sets(campaign)
+    for _ in range(2):
+        for step in range(4):
+            for name, truth in fields.items():
+                row = sets[name].reader(step).read(0, 1)
+                assert sorted(row.reshape(-1)) == pytest.approx(sorted(truth[step]), rel=1e-6)
+    assert len(opened) == 8
 
 
 @pytest.mark.parametrize("text", ["<?xml version='1.0'?><svg/>", "hello", ""])
@@ -159,6 +215,29 @@ def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
         assert np.array_equal(found["density"].values, files.truth["density"][0][1])
     assert [text for text in said if "2 finer levels are left out" in text] == said
     assert said
+
+
+def test_time_of_enzo_is_in_seconds_and_that_of_a_plotfile_in_its_own_unit(tmp_path):
+    pytest.importorskip("yt")  # make test-peers
+    from scitoolkit.testing.layouts import write_layout
+
+    for name in ("enzo", "amrex"):
+        (tmp_path / name).mkdir()
+        write_layout(name, tmp_path / name)
+    path = tmp_path / "enzo" / "DD0001" / "DD0001"
+    path.write_text(path.read_text().replace("TimeUnits           = 1", "TimeUnits = 50"))
+    with open_fields(path) as found:
+        assert float(found.time) == pytest.approx(5.0)
+        assert found.time.attrs["units"] == "s"
+    with open_fields(tmp_path / "amrex" / "plt00010") as found:
+        assert "units" not in found.time.attrs
+
+
+def test_fields_of_one_name_in_two_groups_are_two():
+    from scitoolkit.io.formats.adaptive import _named
+
+    arrays = {("gas", "T"): 1, ("dust", "T"): 2, ("gas", "u"): 3}
+    assert _named(arrays) == {"gas_T": 1, "dust_T": 2, "u": 3}
 
 
 def test_messages_on_two_grids_are_refused(tmp_path):

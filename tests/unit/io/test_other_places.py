@@ -103,6 +103,26 @@ def test_a_store_behind_a_url_is_read_where_it_is(served, version, shards):
     assert local_path(f"{url}/a.zarr").stat().st_size < 20000  # references, no values
 
 
+def test_folders_of_a_store_are_asked_for_at_once(served, monkeypatch):
+    folder, url = served
+    to_zarr(waves(rows=40), folder / "a.zarr")
+    waiting, most, lock, answer = [0], [0], threading.Lock(), Server.do_GET
+
+    def slow(self):
+        with lock:
+            waiting[0] += 1
+            most[0] = max(most[0], waiting[0])
+        threading.Event().wait(0.05)
+        with lock:
+            waiting[0] -= 1
+        return answer(self)
+
+    monkeypatch.setattr(Server, "do_GET", slow)
+    found = json.loads(local_path(f"{url}/a.zarr").read_text())["refs"]
+    assert {f"u/c/{k}/0/0" for k in range(8)} <= set(found)
+    assert most[0] >= 4
+
+
 @pytest.mark.parametrize("shards", [None, (10, 8, 9)])
 def test_a_chunk_that_a_remote_store_lacks_is_refused(served, shards):
     folder, url = served
@@ -261,6 +281,108 @@ def test_references_are_read(tmp_path, version):
     path = references(tmp_path, data, version=version)
     assert format_of(path).name == "zarr"
     assert np.array_equal(values(path), data.u.values)
+
+
+def changed(path, **parts):
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | parts))
+    return path
+
+
+def test_templates_of_references_are_written_out(tmp_path):
+    data = waves()
+    path = references(tmp_path, data, source="{{f(name='a')}}")
+    templates = {"root": str(tmp_path), "f": str(tmp_path) + "/{{name}}.h5"}
+    assert np.array_equal(values(changed(path, templates=templates)), data.u.values)
+    path = references(tmp_path, data, source="{{root}}/a.h5")
+    assert np.array_equal(values(changed(path, templates=templates)), data.u.values)
+    with pytest.raises(DataError, match="cannot be written out"):
+        values(changed(path, templates={"f": "none"}))
+
+
+def test_rules_that_generate_references(tmp_path):
+    """Chunks without a filter lie at equal distances, which a rule describes."""
+    data = waves(rows=10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("u", data=data.u.values, chunks=(5, 8, 9))
+        first = min(stored.id.get_chunk_info(k).byte_offset for k in range(2))
+        length = stored.id.get_chunk_info(0).size
+    array = {"zarr_format": 2, "shape": (10, 8, 9), "chunks": (5, 8, 9), "dtype": "<f4"}
+    array |= {"compressor": None, "filters": None, "fill_value": 0.0, "order": "C"}
+    refs = {".zgroup": {"zarr_format": 2}, "u/.zarray": array}
+    refs["u/.zattrs"] = {"_ARRAY_DIMENSIONS": ["time", "y", "x"]}
+    rule = {
+        "key": "u/{{i}}.0.0",
+        "url": "{{root}}/a.h5",
+        "offset": f"{{{{{first} + {length} * i}}}}",
+        "length": str(length),
+        "dimensions": {"i": {"stop": 2}},
+    }
+    path = tmp_path / "a.json"
+    rules = {"version": 1, "templates": {"root": str(tmp_path)}, "gen": [rule]}
+    path.write_text(json.dumps(rules | {"x": 1, "refs": refs}))
+    with pytest.raises(DataError, match="not a part of references"):
+        values(path)
+    path.write_text(json.dumps(rules | {"refs": refs}))
+    assert np.array_equal(values(path), data.u.values)
+    rule["dimensions"] = {"i": [0, 1]}
+    path.write_text(json.dumps(rules | {"gen": [rule], "refs": refs}))
+    assert np.array_equal(values(path), data.u.values)
+    del rule["length"]
+    path.write_text(json.dumps(rules | {"gen": [rule], "refs": refs}))
+    with pytest.raises(DataError, match=r"gen\[0\].*only one of offset and length"):
+        values(path)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"version": 2},
+        {"templates": ["a"]},
+        {"gen": {"key": "u"}},
+        {"gen": [{"key": "u", "url": "a"}]},
+        {"gen": [{"key": "u", "url": "a", "dimensions": {"i": 3}}]},
+        {"gen": [{"key": "u", "url": "a", "dimensions": {"i": {"stop": 10**9}}}]},
+        {"refs": {".zgroup": "{}", "u/0": ["a", 0]}},
+        {"refs": {".zgroup": "{}", "u/0": ["a", -1, 3]}},
+    ],
+)
+def test_references_that_are_none_are_refused(tmp_path, parts):
+    path = changed(references(tmp_path, waves()), **parts)
+    with pytest.raises(DataError, match=r"a\.json"):
+        values(path)
+
+
+def test_references_of_two_protocols_are_read(served):
+    folder, url = served
+    data = waves()
+    path = references(folder, data)
+    found = json.loads(path.read_text())
+    found["refs"]["u/1.0.0"][0] = f"{url}/a.h5"
+    found["refs"]["u/2.0.0"][0] = f"file://{folder}/a.h5"
+    path.write_text(json.dumps(found))
+    assert np.array_equal(values(path), data.u.values)
+    found["refs"]["u/1.0.0"][0] = "nonsense://a.h5"
+    path.write_text(json.dumps(found))
+    with pytest.raises(DataError, match="nonsense"):
+        values(path)
+
+
+def test_a_store_that_is_written_further_is_opened_anew(tmp_path):
+    """The time of a folder does not change with the files in the folders below it."""
+    from scitoolkit.io.loader.stores import _state
+
+    for names in (("a.parq/u/refs.0.parq", "a.parq/.zmetadata"), ("b/refs/x/ref.json", "b/repo")):
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("1")
+        (tmp_path / "b" / "snapshots").mkdir(parents=True, exist_ok=True)
+        root = tmp_path / names[0].split("/")[0]
+        for name in names:
+            before, folder = _state(root), root.stat().st_mtime_ns
+            (tmp_path / name).write_text("22")
+            assert _state(root) != before
+            assert root.stat().st_mtime_ns == folder
 
 
 def test_references_to_a_server_are_read(served, tmp_path):

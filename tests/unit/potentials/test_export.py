@@ -25,10 +25,10 @@ from scitoolkit.potentials import (
     NequipConfig,
     PotentialConfig,
     SeE2AConfig,
-    SeE2RConfig,
 )
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor
 from scitoolkit.potentials.export.calculator import LibraryCalculator
 from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
 from scitoolkit.potentials.export.library import PotentialLibrary
@@ -90,12 +90,15 @@ MACE = {
 
 def mace(**settings):
     config = MaceConfig(**{**MACE, **settings})
-    model = config.build(["O", "H"]).eval()
-    with torch.no_grad():
-        model.shift.copy_(torch.tensor([-3.0, -1.0]))
-        model.scale.fill_(1.7)
-        model.average_neighbours.fill_(20.0)
-    return model, config
+    return random_constants(config.build(["O", "H"])), config
+
+
+@torch.no_grad()
+def random_constants(model):
+    model.shift.copy_(torch.tensor([-3.0, -1.0]))
+    model.scale.fill_(1.7)
+    model.average_neighbours.fill_(20.0)
+    return model.eval()
 
 
 @pytest.mark.parametrize(
@@ -116,10 +119,103 @@ def mace(**settings):
         ),
         ({"channels": 12, "zbl": {}, "precision": "float32"}, 1e-5),
         ({"layers": 1, "lmax": 1, "radial_type": "gaussian"}, 1e-10),
+        ({"density": True, "first_density": True}, 1e-11),
+        (
+            {
+                "density": True,
+                "residual": False,
+                "first_residual": False,
+                "apply_cutoff": False,
+                "precision": "float32",
+            },
+            1e-5,
+        ),
     ],
 )
 def test_mace_equals_the_model(settings, bound, tmp_path):
-    model, config = mace(**settings)
+    check_export(*mace(**settings), bound, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [
+        ({"layers": 3, "channels": 20, "lmax": 1, "zbl": {}}, 1e-11),
+        ({"layers": 1}, 1e-11),
+        ({"lmax": 0}, 1e-11),
+        ({"precision": "float32"}, 1e-5),
+    ],
+)
+def test_nequip_equals_the_model(settings, bound, tmp_path):
+    config = NequipConfig(**{**NequipConfig.example, **settings})
+    check_export(random_constants(config.build(["O", "H"])), config, bound, tmp_path)
+
+
+SE_ATTEN = {
+    "name": "se_atten",
+    "cutoff": 4.5,
+    "cutoff_smooth": 1.0,
+    "sel": 80,
+    "embedding": [4, 8],
+    "axis_neurons": 3,
+    "type_width": 4,
+    "attention_width": 6,
+}
+SE_E2_A = {
+    "name": "se_e2_a",
+    "sel": [6, 12],
+    "embedding": [5, 10],
+    "axis_neurons": 4,
+    "cutoff": 5.0,
+}
+SE_E2_R = {"name": "se_e2_r", "sel": [6, 12], "embedding": [5, 10], "cutoff": 4.0}
+STRIPPED = {
+    **SE_ATTEN,
+    "type_input": "strip",
+    "type_one_side": True,
+    "type_output": False,
+    "attention_layers": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "settings", "bound"),
+    [
+        ([SE_E2_R], {"zbl": {}}, 1e-13),
+        (
+            [{**SE_E2_R, "type_one_side": False, "exclude_types": [(0, 1)]}],
+            {"fitting": [14, 28]},
+            1e-13,
+        ),
+        ([SE_ATTEN], {}, 1e-13),
+        ([STRIPPED], {}, 1e-13),
+        ([{**SE_ATTEN, "attention_layers": 0, "exclude_types": [(0, 0)]}], {}, 1e-13),
+        ([SE_E2_A, SE_E2_R, SE_ATTEN, {**STRIPPED, "cutoff": 3.0, "embedding": [6]}], {}, 1e-13),
+        ([SE_E2_A, SE_E2_R, SE_ATTEN], {"precision": "float32"}, 1e-5),
+        ([{**SE_E2_A, "embedding": [5, 5, 10], "embedding_resnet_dt": "all"}], {}, 1e-13),
+        ([SE_E2_A], {"fitting": [40, 80]}, 1e-13),
+    ],
+)
+def test_all_descriptors_equal_the_model(descriptors, settings, bound, tmp_path):
+    config = DeepPotentialConfig(descriptors=descriptors, **{"fitting": [14, 14], **settings})
+    model = config.build(["O", "H"]).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([-3.0, -1.0]))
+        for each in model.descriptors:
+            each.deviation.uniform_(0.2, 0.5, generator=generator)
+            if isinstance(each, PairDescriptor):
+                each.mean.normal_(0, 0.1, generator=generator)
+    check_export(model, config, bound, tmp_path)
+
+
+def test_several_descriptors_are_exported_without_tables_only():
+    config = DeepPotentialConfig(descriptors=[SE_E2_A, SE_E2_R], fitting=[4])
+    with pytest.raises(ConfigError, match="and tables, cannot be exported"):
+        library_source(config.build(["O", "H"]).eval().compress(), config)
+
+
+def check_export(model, config, bound, tmp_path):
+    """Export a model that equals its library within a bound, whatever the number of threads."""
     assert export_library(model, config, tmp_path)["largest_difference"] <= bound
     rng = np.random.default_rng(0)
     grid = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
@@ -453,14 +549,13 @@ def test_bad_atoms_are_refused(exported):
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (SeE2RConfig(sel=[4, 4], embedding=[4], fitting=[4]), "se_e2_r"),
         (SeE2AConfig(**{**SMALL, "frame_parameters": 1}), "frame_parameters"),
-        (SeE2AConfig(**{**SMALL, "embedding_resnet_dt": "all"}), "embedding_resnet_dt"),
-        (MaceConfig(**MACE, density=True), "density"),
-        (NequipConfig(), "nequip"),
+        (SeE2AConfig(**{**SMALL, "atom_parameters": 2}), "atom_parameters"),
         (
-            DeepPotentialConfig(descriptors=[{"name": "se_e2_a", "sel": [4, 4]}] * 2),
-            "several descriptors",
+            DeepPotentialConfig(
+                descriptors=[{**SE_ATTEN, "embedding_resnet_dt": "all"}], fitting=[4]
+            ),
+            "no kernel for embedding layers with a time step",
         ),
     ],
 )

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.codegen.dispatch import refresh
 from scitoolkit.potentials import models
-from scitoolkit.potentials.deepmd.library import deep_potential_library
 from scitoolkit.potentials.graph import collate, configuration_graph
 
 TYPES = ["O", "H", "Si"]
@@ -155,9 +153,3 @@ def test_a_copy_packs_its_own_weights():
         model.descriptors[0].layers[0].mix.mul_(2.0)
     assert torch.equal(both(other, graph)[0]["energy"], before)
     assert not torch.equal(both(model, graph)[0]["energy"], before)
-
-
-def test_the_c_library_refuses_it_by_name():
-    model, _ = model_of([SMALL])
-    with pytest.raises(ConfigError, match="se_atten"):
-        deep_potential_library(model)

@@ -11,7 +11,7 @@ from scitoolkit.core.errors import BackendError, CheckpointError
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials import Calculator, MaceConfig
 from scitoolkit.potentials.equivariant import mace
-from scitoolkit.potentials.equivariant.library import mace_library
+from scitoolkit.potentials.equivariant.mace_library import mace_library
 from scitoolkit.potentials.export import streaming
 from scitoolkit.potentials.export.folder import load_native
 from scitoolkit.potentials.export.library import PotentialLibrary
@@ -88,9 +88,15 @@ def test_calculator_hands_over_its_kept_list(model, monkeypatch):
         assert np.abs(ours - wanted).max() <= 1e-11 * np.abs(wanted).max()
 
 
-def test_training_and_densities_are_not_streamed(model):
+def test_training_is_not_streamed(model):
     assert not model.train().streams(1000)
-    assert not MaceConfig(**SETTINGS, density=True).build(["O", "H"]).eval().streams(1000)
+
+
+def test_a_learned_density_is_streamed(monkeypatch):
+    model = MaceConfig(**SETTINGS, density=True, first_density=True).build(["O", "H"]).eval()
+    given = graph(system(), model)
+    assert model.streams(80)
+    equal(model(given), stored(model, given, monkeypatch))
 
 
 def test_without_compiler_the_whole_graph_is_evaluated(model, monkeypatch, caplog):

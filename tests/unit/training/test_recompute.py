@@ -94,3 +94,30 @@ def test_parts_that_draw_no_random_numbers_share_one_state(rate, monkeypatch) ->
         assert torch.equal(exact, recomputed)
     assert len(states) == 5
     assert len({id(state) for state in states}) == (5 if rate else 1)
+
+
+def test_a_recomputed_part_lives_as_long_as_in_checkpointing_by_torch() -> None:
+    """The state of random numbers that a recomputation puts back is not kept after it."""
+    from torch.utils.checkpoint import checkpoint
+
+    from scitoolkit.training.memory import replaced as module
+    from scitoolkit.training.memory.live_bytes import peak_live_bytes
+
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.3)) for _ in range(5))
+    )
+    x = torch.randn(200, 64)
+
+    def step(by_torch: bool) -> None:
+        net.zero_grad()
+        h = x
+        with contextlib.ExitStack() as stack:
+            for block in () if by_torch else net:
+                stack.enter_context(module.replaced(block, recomputes=True))
+            for block in net:
+                h = checkpoint(block, h, use_reentrant=False) if by_torch else block(h)
+        h.square().sum().backward()
+
+    step(True)
+    peaks = [peak_live_bytes(lambda b=b: step(b), torch.device("cpu")) for b in (True, False)]
+    assert peaks[1] <= peaks[0]

@@ -205,13 +205,13 @@ class SeAttenDescriptor(Descriptor):
         # fallback, so the dispatch is not asked, which would warn that a kernel is missing.
         if not self.use_kernels or vectors.device.type != "cpu" or not is_eager(vectors):
             return False
-        reason = self._refusal()
+        reason = self.without_kernels()
         if reason:
             warn_once("neighbour_attention", reason)
             return False
         return available(self.attention, vectors)
 
-    def _refusal(self) -> str:
+    def without_kernels(self) -> str:
         """Return why the kernels do not support this embedding, or ""."""
         if self.embedding.step:
             return "there is no kernel for embedding layers with a time step"

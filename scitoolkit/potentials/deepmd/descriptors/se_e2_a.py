@@ -188,6 +188,11 @@ class SeE2ADescriptor(PairDescriptor):
         self._compression, self._constants = {"shortest": shortest, "tolerance": tolerance}, None
         self.constants()
 
+    @property
+    def is_tabulated(self) -> bool:
+        """Whether `compress` was called."""
+        return self._compression is not None
+
     def constants(self) -> Constants:
         """Return the constants of the kernels, recomputed when a parameter has changed."""
         tensors = [*self.parameters(), self.mean, self.deviation]

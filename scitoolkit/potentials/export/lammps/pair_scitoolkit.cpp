@@ -314,9 +314,12 @@ Pair *create(LAMMPS *lmp) { return new PairScitoolkit(lmp); }
 
 extern "C" void lammpsplugin_init(void *lmp, void *handle, void *registers) {
   LAMMPS *lammps = (LAMMPS *) lmp;
-  if (strcmp(LAMMPS::git_descriptor(), STK_BUILT_FOR) != 0)
+  // A release that was compiled outside a git repository is known by its version alone.
+  const bool unknown = strcmp(LAMMPS::git_descriptor(), "(unknown)") == 0;
+  const char *running = unknown ? lammps->version : LAMMPS::git_descriptor();
+  if (strcmp(running, STK_BUILT_FOR) != 0)
     lammps->error->all(FLERR, "pair scitoolkit was built for LAMMPS {}, this is {}: scitoolkit lammps build",
-                       STK_BUILT_FOR, LAMMPS::git_descriptor());
+                       STK_BUILT_FOR, running);
   Plugin plugin = {lammps->version, "pair", "scitoolkit", "exported potentials", "scitoolkit",
                    (void *) &create, handle};
   ((Register) registers)(&plugin, lmp);
