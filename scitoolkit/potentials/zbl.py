@@ -102,7 +102,7 @@ def _switch(r: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     """Return w(r) and dw/dr."""
     width = outer - inner
     u = ((r - inner) / width).clamp(0.0, 1.0)
-    return 1 + u**3 * (-6 * u**2 + 15 * u - 10), -30 * (u * (1 - u)) ** 2 / width
+    return (1 - u) ** 3 * (1 + u * (3 + 6 * u)), -30 * (u * (1 - u)) ** 2 / width
 
 
 def element_data(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ static inline void geometry(const REAL *restrict vectors, int many, const REAL *
     REAL u = (r - SMOOTH) / (CUTOFF - SMOOTH), w = 1, dw = 0;
     if (u >= 1) w = 0;
     else if (u > 0) {
-      w = u * u * u * (u * (15 - 6 * u) - 10) + 1;
+      w = (1 - u) * (1 - u) * (1 - u) * (1 + u * (3 + 6 * u)); /* no digits cancel near 1 */
       dw = -30 * u * u * (u - 1) * (u - 1) / (CUTOFF - SMOOTH);
     }
     REAL s = w * inverse;

@@ -25,7 +25,8 @@ def switch(distance: Tensor, start: float, stop: float) -> Tensor:
         [1.0, 0.5, 0.0]
     """
     u = ((distance - start) / (stop - start)).clamp(0.0, 1.0)
-    return u**3 * (-6.0 * u**2 + 15.0 * u - 10.0) + 1.0
+    # Not 1 - 10 u³ + 15 u⁴ - 6 u⁵: near the cutoff, where w is small, its digits cancel.
+    return (1.0 - u) ** 3 * (1.0 + u * (3.0 + 6.0 * u))
 
 
 def environment_rows(spec: EnvironmentSpec, vectors: Tensor) -> Tensor:

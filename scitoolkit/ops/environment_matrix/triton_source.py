@@ -203,7 +203,7 @@ class _Generator:
             "r = tl.sqrt(x0 * x0 + x1 * x1 + x2 * x2)",
             f"u = (r - {spec.cutoff_smooth!r}) / {spec.cutoff - spec.cutoff_smooth!r}",
             "between = (u > 0) & (u < 1)",
-            "w = tl.where(between, u * u * u * (u * (15.0 - 6.0 * u) - 10.0) + 1.0,"
+            "w = tl.where(between, (1.0 - u) * (1.0 - u) * (1.0 - u) * (1.0 + u * (3.0 + 6.0 * u)),"
             " tl.where(u >= 1, 0.0, 1.0))",
             "dw = tl.where(between, -30.0 * u * u * (u - 1.0) * (u - 1.0), 0.0)"
             f" / {spec.cutoff - spec.cutoff_smooth!r}",

@@ -128,7 +128,7 @@ static void geometry_of(const Settings *set, i64 count, i64 lanes, const real *v
     real w = 1, dw = 0;
     if (u >= 1) w = 0;
     else if (u > 0) {
-      w = u * u * u * (u * (15 - 6 * u) - 10) + 1;
+      w = (1 - u) * (1 - u) * (1 - u) * (1 + u * (3 + 6 * u)); /* no digits cancel near 1 */
       dw = -30 * u * u * (u - 1) * (u - 1) / width;
     }
     const real part = l < count ? 1 : 0;

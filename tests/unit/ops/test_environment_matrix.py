@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -212,6 +214,16 @@ def test_a_tighter_tolerance_gives_a_finer_table_within_it():
         stack.weight[0] *= 1e6  # steps instead of slopes
     with pytest.raises(NumericalError, match="cannot be tabulated"):
         tabulate(SPEC, stack.networks(), weights, mean, deviation, tolerance=1e-11)
+
+
+@pytest.mark.parametrize("distance", [1.5, 3.0, 3.4, 3.49, 3.499])
+def test_the_switching_function_has_all_its_digits_near_the_cutoff(distance):
+    u = (Fraction(distance) - 1) / Fraction(5, 2)
+    exact = float(1 - 10 * u**3 + 15 * u**4 - 6 * u**5)
+    r = torch.tensor([distance], dtype=torch.float64)
+    # The distance from the cutoff has an error of some 1e-16, which w has threefold.
+    limit = 1e-15 * 3 / (3.5 - distance)
+    assert reference.switch(r, 1.0, 3.5).item() == pytest.approx(exact, rel=limit)
 
 
 def test_an_impossible_cutoff_is_refused():

@@ -123,7 +123,7 @@ static void gather(const stk_run *run, const stk_descriptor *of, int64_t first, 
 static double inverse_distance(const stk_descriptor *of, double r, double *slope) {
   const double width = of->cutoff - of->cutoff_smooth, t = (r - of->cutoff_smooth) / width;
   const double u = t < 0 ? 0 : t > 1 ? 1 : t;
-  const double w = u * u * u * (-6 * u * u + 15 * u - 10) + 1;
+  const double w = (1 - u) * (1 - u) * (1 - u) * (1 + u * (3 + 6 * u));
   *slope = -30 * u * u * (1 - u) * (1 - u) / width / r - w / (r * r);
   return w / r;
 }

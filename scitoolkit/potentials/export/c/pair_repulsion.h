@@ -24,7 +24,7 @@ static inline double pair_switch(const stk_pair *p, double r, double *slope) {
   }
   const double width = p->outer - p->inner, t = (r - p->inner) / width, u = t < 0 ? 0 : t;
   *slope = -30 * u * u * (1 - u) * (1 - u) / width;
-  return 1 + u * u * u * (-6 * u * u + 15 * u - 10);
+  return (1 - u) * (1 - u) * (1 - u) * (1 + u * (3 + 6 * u));
 }
 
 /* Energy of a pair and its derivative with respect to r. */
