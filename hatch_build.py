@@ -42,14 +42,19 @@ class ContentHook(BuildHookInterface[Any]):
     Python version, because they have a plain C interface.
     """
 
+    scratch: tempfile.TemporaryDirectory[str] | None = None
+    """Folder of the files that are made for the wheel, until it is written."""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the small files, the manifest of all files, and the kernels if they are compiled."""
         if version == "editable":
             return
         root = Path(self.root)
+        self.scratch = tempfile.TemporaryDirectory(prefix="scitoolkit-")
+        scratch = Path(self.scratch.name)
         libraries = sorted((root / KERNELS).glob("*/*.so"))
         if libraries:
-            packed = archive(libraries, root / KERNELS, Path(tempfile.mkdtemp()) / ARCHIVE)
+            packed = archive(libraries, root / KERNELS, scratch / ARCHIVE)
             build_data["force_include"][str(packed)] = f"{KERNELS}/{ARCHIVE}"
             build_data["pure_python"] = False
             build_data["tag"] = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
@@ -59,9 +64,14 @@ class ContentHook(BuildHookInterface[Any]):
         names = [str(p.relative_to(root)) for p in files]
         names = [name for name in names if not ignored.match_file(name)]
         digests = {n: hashlib.sha256((root / n).read_bytes()).hexdigest() for n in names}
-        manifest = Path(tempfile.mkdtemp()) / "manifest.json"
+        manifest = scratch / "manifest.json"
         manifest.write_text(json.dumps(digests, indent=0), encoding="utf-8")
         carried = {str(root / n): n for n in names if Path(n).suffix in CARRIED}
         carried[str(manifest)] = "manifest.json"
         target = "scitoolkit/_content"
         build_data["force_include"] |= {at: f"{target}/{name}" for at, name in carried.items()}
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the files that were made for the wheel."""
+        if self.scratch is not None:
+            self.scratch.cleanup()

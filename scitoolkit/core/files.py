@@ -46,9 +46,12 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
         contents: {path: text or bytes}.
 
     Raises:
-        OSError: a file cannot be written; all files are as they were.
+        OSError: a file cannot be written, or a path is a folder; all files are as they were.
     """
     temporaries = {path: temporary_name(path) for path in contents}
+    for path in contents:
+        if path.is_dir():  # else found by a rename, when other files have been replaced
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         for path, temporary in temporaries.items():
             data = contents[path]

@@ -126,9 +126,10 @@ def centred(segments: Segments, channels: Mapping[str, Channel]) -> dict[str, Ch
             "data.staggered is centres, but no dim of the fields is known to lie between cells",
             where=str(header.path),
             allowed="dims of SGRID, COMODO (c_grid_axis_shift), WRF, ROMS, MITgcm or MOM6; the "
-            f"dims are {', '.join(sizes)}",
+            f"dims are {', '.join(d for d in sizes if not d.startswith('@'))}",
             fix=_FIX,
         )
+    _require_one_grid(segments, sizes, {dim: pairs[dim] for dim in used})
     if segments.turns:
         raise DataError(
             "files store a dim in different orders, beside staggered grids",
@@ -156,6 +157,29 @@ def centred(segments: Segments, channels: Mapping[str, Channel]) -> dict[str, Ch
             " (closed)" if place.period else text,
         )
     return {n: replace(c, array=made[c.array.path]) for n, c in channels.items()}
+
+
+def _require_one_grid(segments: Segments, dims: Iterable[str], pairs: Mapping[str, Pair]) -> None:
+    """Raise if the faces of a file lie otherwise than those of the first.
+
+    Raises:
+        DataError: with the file and the dim.
+    """
+    dims = list(dims)
+    first = segments.header(int(segments.file[0]))
+    # The attributes that state pairs are part of the schema, which most files share.
+    schemas = np.asarray(segments.table.schema)[segments.file]
+    for segment in np.unique(schemas, return_index=True)[1].tolist():
+        header = segments.header(int(segments.file[segment]))
+        others = pairs_of(header, dims)
+        for dim, pair in pairs.items():
+            if others.get(dim) != pair:
+                raise DataError(
+                    f"{dim} lies otherwise between the cells than in other files",
+                    where=str(header.path),
+                    allowed=f"attributes of {dim} as in {first.path}",
+                    fix="open the files one by one, or write all with one grid",
+                )
 
 
 @dataclass(frozen=True)
@@ -279,7 +303,10 @@ class CentredReader:
     def __init__(self, inner: Any, array: Array, layout: Layout | None = None) -> None:
         self.inner, self.array = inner, array
         self._packing = Packing.of(np.dtype(inner.layout.dtype), inner.layout.attrs)
-        probe = self._packing.unpack(np.zeros(1, inner.layout.dtype), exact=True)
+        dtype = self._packing.unpack(np.zeros(1, inner.layout.dtype), exact=True).dtype
+        averaged = any(axis is not None and axis.shift is not None for axis in array.centring)
+        if averaged and dtype.kind not in "fc":  # means of integers are not integers
+            dtype = np.dtype(np.float64)
         if layout is None:
             stored = inner.layout
             shape = tuple(
@@ -289,7 +316,7 @@ class CentredReader:
             layout = replace(
                 stored,
                 shape=shape,
-                dtype=probe.dtype,
+                dtype=dtype,
                 chunks=None,
                 crop=tuple(slice(0, n) for n in shape),
                 attrs={k: v for k, v in stored.attrs.items() if k not in ATTRIBUTES},
@@ -360,16 +387,15 @@ class CentredReader:
         reader, below = self._stored(first, last)
         at = reader.layout.axis
         rows = reader.layout.crop[at]
-        values = np.moveaxis(
-            self._packing.unpack(reader.read(rows.start, rows.stop), exact=True), 0, at
-        )
+        unpacked = self._packing.unpack(reader.read(rows.start, rows.stop), exact=True)
+        values = np.moveaxis(unpacked.astype(self.layout.dtype, copy=False), 0, at)
         for axis, faces in enumerate(below):
             if faces is not None:
                 above = faces + 1
                 if (period := self.array.centring[axis]) is not None and period.period:
                     above = above % period.period
                 values = _mean(np.take(values, faces, axis), np.take(values, above, axis))
-        return np.moveaxis(values, at, 0).astype(self.layout.dtype, copy=False)
+        return np.moveaxis(values, at, 0)
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
         """Read rows `first` ... `last` - 1 into `out`."""
@@ -393,6 +419,6 @@ class CentredReader:
 
 
 def _mean(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the mean of two arrays; halves are exact, and their sum cannot overflow."""
+    """Return the mean of two arrays of floats; halves are exact, and their sum cannot overflow."""
     half = one.dtype.type(0.5)
     return one * half + other * half

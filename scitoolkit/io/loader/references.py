@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,15 @@ def read_references(path: Path) -> dict[str, Any]:
     """
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(path, "", f"no references that can be read ({error})") from None
     if not isinstance(stored, dict):
         raise _wrong(path, "", "no references that can be read (no JSON object)")
     version = stored.get("version")
     if version is None:
+        rules = [key for key in ("templates", "gen") if "refs" in stored and key in stored]
+        if rules:  # would be read as they are, as addresses of no file
+            raise _wrong(path, rules[0], "beside no version of the specification", "version: 1")
         entries = stored.get("refs", stored)
     elif version == 1:
         unknown = [key for key in stored if key not in _KEYS]
@@ -58,7 +61,10 @@ def read_references(path: Path) -> dict[str, Any]:
     written = {
         key: _entry(path, key, _rendered(texts, key, value)) for key, value in entries.items()
     }
-    return written | dict(_generated(path, texts, stored.get("gen", [])))
+    for where, key, entry in _generated(path, texts, stored.get("gen", [])):
+        if written.setdefault(key, entry) != entry:
+            raise _wrong(path, where, f"{key} refers to {written[key]} and to {entry}", "one place")
+    return written
 
 
 def protocols_of(references: Mapping[str, Any]) -> list[str | None]:
@@ -98,6 +104,26 @@ def _protocol(place: str) -> str | None:
     return protocol if is_url else None
 
 
+class _Template:
+    """Template with variables, which references call.
+
+    Args:
+        name: of the template.
+        written: returns its text for {variable: value}.
+    """
+
+    def __init__(self, name: str, written: Callable[[Mapping[str, Any]], str]) -> None:
+        self.name, self._written = name, written
+
+    def __call__(self, **values: Any) -> str:
+        """Return the text for values of the variables."""
+        return self._written(values)
+
+    def __str__(self) -> str:
+        """Refuse to be a text: without its variables a template would be a wrong address."""
+        raise TypeError(f"{self.name} has variables, which {{{{{self.name}(NAME=VALUE)}}}} states")
+
+
 class _Texts:
     """Templates of a file of references.
 
@@ -123,8 +149,8 @@ class _Texts:
             for name, text in templates.items()
         }
 
-    def _function(self, name: str, text: str) -> Any:
-        return lambda **values: self.render(f"templates.{name}", text, values)
+    def _function(self, name: str, text: str) -> _Template:
+        return _Template(name, lambda values: self.render(f"templates.{name}", text, values))
 
     def render(self, where: str, text: str, values: Mapping[str, Any]) -> str:
         """Return a text with its variables replaced.
@@ -140,7 +166,10 @@ class _Texts:
             if text not in self._compiled:
                 self._compiled[text] = self._rules.from_string(text)
             return str(self._compiled[text].render({**self.names, **values}))
-        except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+        except (
+            *(TemplateError, TypeError, ValueError, ArithmeticError),
+            *(RecursionError, MemoryError),
+        ) as error:
             raise _wrong(
                 self.path, where, f"{text!r} cannot be written out ({error})", _names(self.names)
             ) from None
@@ -175,8 +204,8 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _generated(path: Path, texts: _Texts, rules: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the references that rules of `gen` generate."""
+def _generated(path: Path, texts: _Texts, rules: Any) -> Iterator[tuple[str, str, list[Any]]]:
+    """Yield (rule, key, reference) of the references that rules of `gen` generate."""
     if not isinstance(rules, list):
         raise _wrong(path, "gen", "no JSON list")
     for number, rule in enumerate(rules):
@@ -199,10 +228,10 @@ def _generated(path: Path, texts: _Texts, rules: Any) -> Iterator[tuple[str, lis
             entry: list[Any] = [url]
             for part in ("offset", "length") if "offset" in rule else ():
                 text = texts.render(f"{where}.{part}", str(rule[part]), named)
-                if not text.strip().isdigit():
+                if not text.strip().isdecimal():
                     raise _wrong(path, f"{where}.{part}", f"{text!r} is no number of bytes")
                 entry.append(int(text))
-            yield key, entry
+            yield where, key, entry
 
 
 def _dimensions(path: Path, where: str, dimensions: Any) -> dict[str, Sequence[Any]]:
@@ -220,7 +249,11 @@ def _dimensions(path: Path, where: str, dimensions: Any) -> dict[str, Sequence[A
             ) from None
     count = 1
     for values in numbers.values():
-        count *= len(values)
+        try:
+            count *= len(values)
+        except OverflowError:  # of a range
+            count = _MOST_GENERATED + 1
+            break
     if not numbers or count > _MOST_GENERATED:
         raise _wrong(
             path, f"{where}.dimensions", f"{count if numbers else 0} references", "1 to 10^8"

@@ -161,7 +161,10 @@ class GeneratedC(KernelBackend):
         try:
             find_compiler()
         except BackendError as error:
-            return "" if prebuilt.num_usable() else str(error)
+            try:
+                return "" if prebuilt.num_usable() else str(error)
+            except BackendError as reason:  # of the archive: other backends need no kernels
+                return f"{error}; {reason}"
         return ""
 
 

@@ -22,3 +22,13 @@ def test_if_one_file_cannot_be_written_all_are_as_they_were(tmp_path):
         write_together({first: "later", tmp_path / "missing" / "a.c": "later"})
     assert first.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [first]
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_all_as_they_were(tmp_path):
+    first, folder = tmp_path / "a.h", tmp_path / "a.c"
+    first.write_text("earlier")
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError, match=r"a\.c"):
+        write_together({first: "later", folder: "later"})
+    assert first.read_text() == "earlier"
+    assert sorted(tmp_path.iterdir()) == [folder, first]

@@ -356,6 +356,15 @@ def test_random_states_between_walls_have_their_symmetry_and_state_their_error()
         ({"problem": "advection", "walls": {"x": {"u": "value"}}}, "symmetry of the walls"),
         ({"problem": "burgers", "walls": {"x": {"u": "slope"}}}, "symmetry of the walls"),
         ({"problem": "kdv", "walls": {"x": {"u": "value"}}}, "symmetry of the walls"),
+        (  # zero for the first wave between the walls with an rms of 1
+            {
+                "equations": "dif(u,t) = dif(u,x,x) + dif(u,x)**2 + k**2*u**2 - 2*k**2",
+                "constants": {"k": np.pi},
+                "length": 1.0,
+                "walls": {"x": {"u": "value"}},
+            },
+            "symmetry of the walls",
+        ),
         ({"problem": "burgers", "walls": {"y": {"u": "value"}}}, "allowed: dims x"),
         ({"problem": "burgers", "walls": {"x": {"v": "value"}}}, "value or slope of u"),
         ({"problem": "gray_scott", "walls": {"x": {"a": "slope"}}}, "value or slope of a, b"),

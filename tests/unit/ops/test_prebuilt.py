@@ -232,3 +232,12 @@ def test_a_damaged_archive_is_refused_and_leaves_nothing(store, kind):
     with pytest.raises(BackendError, match="damaged archive of prebuilt kernels"):
         prebuilt.find(SOURCE, FLAGS)
     assert not list((store / "cache" / "prebuilt").iterdir())
+
+
+def test_with_a_damaged_archive_and_no_compiler_other_backends_are_left(store, no_compiler):
+    prebuilt.PREBUILT.mkdir()
+    (prebuilt.PREBUILT / prebuilt.ARCHIVE).write_bytes(b"text")
+    no_compiler()
+    assert "damaged archive" in GeneratedC.unavailable()
+    spec = TensorProductSpec.channelwise("3x0e", "0e", "0e").text
+    assert OPERATION.backend(spec, torch.zeros(1)) == Reference.name

@@ -164,6 +164,31 @@ def test_packed_values_are_unpacked_before_their_mean(tmp_path):
     assert np.allclose(values["U"], truth, rtol=1e-7, equal_nan=True)
 
 
+def test_means_of_integers_are_no_integers(tmp_path):
+    at = np.random.default_rng(0).integers(0, 9, (3, 4, 6)).astype("i4")
+    fields = {"T": (("time", "y", "west_east"), at[..., 1:].astype("f4"))}
+    fields["N"] = (("time", "y", "west_east_stag"), at)
+    data = xr.Dataset(fields, {"time": np.arange(3.0)})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    _, values = read(tmp_path / "a.nc", ["T", "N"])
+    assert np.array_equal(values["N"], 0.5 * at[..., 1:] + 0.5 * at[..., :-1])
+
+
+def test_files_with_faces_on_other_sides_are_refused(tmp_path):
+    for number, shift in enumerate((-0.5, 0.5)):
+        coordinates = {
+            "x": ("x", np.arange(5.0), {"axis": "X"}),
+            "xg": ("xg", np.arange(5.0) + shift, {"axis": "X", "c_grid_axis_shift": shift}),
+        }
+        write(
+            tmp_path / f"{number}.nc",
+            {"T": (("time", "x"), (3, 5), {}), "U": (("time", "xg"), (3, 5), {})},
+            coordinates,
+        )
+    with pytest.raises(DataError, match=r"1\.nc: xg lies otherwise between the cells"):
+        open_campaign(str(tmp_path / "*.nc"), ["T", "U"], CENTRES)
+
+
 def test_what_is_not_known_is_refused(tmp_path):
     at = ("time", "y", "x")
     write(tmp_path / "a.nc", {"T": (at, (4, 5, 7), {})})
