@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.models.config import FieldTransformerConfig
 from scitoolkit.emulation.models.transformer import FieldTransformer
 from scitoolkit.training.strategies.mesh.experts import ExpertLayer, gated
 
@@ -51,3 +52,9 @@ def test_more_chosen_experts_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="3 chosen experts of 2"):
         FieldTransformer(1, 1, ["circular"], experts=2, chosen=3)
     assert FieldTransformer(1, 1, ["circular"], width=8, heads=1).blocks[0].mixture is None
+
+
+def test_chosen_without_experts_is_refused():
+    with pytest.raises(ValueError, match="chosen: not used with experts: 1"):
+        FieldTransformerConfig(chosen=3)
+    assert FieldTransformerConfig(experts=4, chosen=3).chosen == 3
