@@ -48,6 +48,22 @@ def test_gradients_are_those_of_differences(layer):
     assert gated(rows, into, out).shape == (0, 6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_experts_compute_in_mixed_precision(layer, dtype):
+    layer = layer.float()
+    with torch.no_grad():  # probabilities far apart, so that all precisions choose the same
+        layer.router.weight.copy_(torch.eye(4, 6))
+    x = torch.tensor([[4.0, 2.0, 0, 0, 0.3, 0.1], [0, 1.0, 0, 3.0, -0.2, 0.5]])
+    expected = layer(x)
+    with torch.autocast("cpu", dtype=dtype):
+        many, all_of_them = layer(x), layer._of_all(x)
+    torch.testing.assert_close(many.float(), expected, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(all_of_them.float(), expected, rtol=0.02, atol=0.02)
+    many.float().square().sum().backward()
+    assert layer.into.grad.isfinite().all()
+    assert bool(layer.into.grad[0].any())
+
+
 def test_more_chosen_experts_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="3 chosen experts of 2"):
         FieldTransformer(1, 1, ["circular"], experts=2, chosen=3)
