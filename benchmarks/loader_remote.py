@@ -1,6 +1,6 @@
 """An epoch from a store behind a link of limited bandwidth, each of whose requests waits 100 ms.
 
-The server is a process of its own. Its bandwidth is that of one link, which all connections share
+The server is a separate process. Its bandwidth is that of one link, which all connections share
 in turn, so that the bytes of the epoch over the bandwidth bound the time from below.
 """
 

@@ -40,7 +40,7 @@ def periodic_energies(
         >>> x = torch.tensor([[0.0, 0, 0], [3.0, 0, 0]], dtype=torch.float64)
         >>> q = torch.tensor([1.0, -1.0], dtype=torch.float64)
         >>> round(float(periodic_energies(x, q, cell, 0.8, 1e-8).sum()), 3)  # -14.39964 / 3
-        -4.798
+        -4.799
     """
     reciprocal = 2 * math.pi * torch.linalg.inv(cell).T
     waves = _half_sphere(cell, math.sqrt(-2 * math.log(accuracy)) / width) @ reciprocal

@@ -14,6 +14,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
 from scitoolkit.search.parameters import Choice, Integer, Variable, json_data
+from scitoolkit.search.reports import read_reports, trial_folder
 from scitoolkit.search.trial import Trial
 from scitoolkit.search.trial_log import read_events
 
@@ -26,7 +27,9 @@ class OptunaCopy:
 
     Trials have the names, ranges and values of the parameters; a chain has one for each node and
     skip. Metrics that are no objectives, seed, origin and failure are attributes of a trial.
-    Retrained finalists, and trials outside a changed space, are left out.
+    Retrained finalists, and trials outside a changed space, are left out. A running trial has the
+    epochs that it has reported so far: the first objective, or the first metric where that is not
+    reported.
 
     Args:
         directory: run directory of the search, which may be running.
@@ -57,11 +60,13 @@ class OptunaCopy:
         for trial in history.searched:
             if trial.outside or trial.id in self._finished:
                 continue
+            if trial.status == "running":
+                trial.epochs += read_reports(trial_folder(self.directory, trial.id))
             made = _optuna_trial(trial, kinds, history, float(events[0].get("time", 0.0)))
             if trial.id not in self._copied:
                 self._copied[trial.id] = self.storage.create_new_trial(self._study, made)
-            elif made.state.is_finished():
-                self._finish(self._copied[trial.id], made)
+            else:
+                self._move(self._copied[trial.id], made)
             self._finished |= {trial.id} if made.state.is_finished() else set()
 
     def _begin(self, history: History) -> None:
@@ -82,9 +87,14 @@ class OptunaCopy:
         self._study: int = self.storage.get_study_id_from_name(study.study_name)
         self._copied, self._finished = {}, set()
 
-    def _finish(self, number: int, made: Any) -> None:
+    def _move(self, number: int, made: Any) -> None:
+        """Add new epochs to a trial that was running, and its result if it has finished."""
+        before = self.storage.get_trial(number).intermediate_values
         for epoch, value in made.intermediate_values.items():
-            self.storage.set_trial_intermediate_value(number, epoch, value)
+            if before.get(epoch) != value:
+                self.storage.set_trial_intermediate_value(number, epoch, value)
+        if not made.state.is_finished():
+            return
         for name, value in made.user_attrs.items():
             self.storage.set_trial_user_attr(number, name, value)
         self.storage.set_trial_state_values(number, made.state, made.values)
@@ -116,11 +126,7 @@ def _optuna_trial(
         params={name: _shown(kind, code) for name, (kind, code) in active.items()},
         distributions={name: _distribution(kind) for name, (kind, _) in active.items()},
         values=values if trial.status == "done" else None,
-        intermediate_values={
-            int(row["epoch"] or 0): value
-            for row in trial.epochs
-            if (value := row.get(names[0])) is not None
-        },
+        intermediate_values=_curve(trial, names[0]),
         user_attrs=attributes,
     )
     if trial.spans:
@@ -128,6 +134,14 @@ def _optuna_trial(
     if trial.spans and made.state.is_finished():
         made.datetime_complete = datetime.fromtimestamp(begun + trial.spans[-1][1])
     return made
+
+
+def _curve(trial: Trial, objective: str) -> dict[int, float]:
+    """Return the values of the epochs: of the objective, else of the first metric reported."""
+    reported = [name for row in trial.epochs for name in row if name != "epoch"]
+    shown = objective if objective in reported else next(iter(reported), objective)
+    rows = [(int(row["epoch"] or 0), row.get(shown)) for row in trial.epochs]
+    return {epoch: value for epoch, value in rows if value is not None}
 
 
 def _distribution(kind: Variable) -> Any:

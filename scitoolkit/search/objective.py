@@ -16,6 +16,7 @@ from scitoolkit.core.job import Job, Searchable
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.processes import current_rank, leave
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.search.reports import run_epochs
 from scitoolkit.search.trial import INTERRUPTED, TrialContext
 from scitoolkit.search.worker import ProcessesFailed, failure_kind
 
@@ -64,7 +65,7 @@ class TrainedTrial:
             figures = _train_together(run, self.processes, resume)
         else:
             figures = train_for_figures(job, config, run, resume)
-        for row in _epochs(run):
+        for row in run_epochs(run):
             trial.report(**row)
         return figures
 
@@ -161,16 +162,6 @@ def train_for_figures(job: Job, config: Any, run: RunDirectory, resume: bool) ->
         if row["name"] == "validation/loss" and row["value"] is not None
     ]
     return {"validation_loss": min(losses)} if losses else {}
-
-
-def _epochs(run: RunDirectory) -> Sequence[dict[str, Any]]:
-    """Return the validation metrics of every epoch as arguments of `TrialContext.report`."""
-    rows: dict[int, dict[str, Any]] = {}
-    for row in run.read_metrics():
-        part, _, name = row["name"].rpartition("/")
-        if part == "validation" and row["value"] is not None:
-            rows.setdefault(row["step"], {"epoch": len(rows) + 1})[name] = row["value"]
-    return list(rows.values())
 
 
 def _train_together(run: RunDirectory, processes: int, resume: bool) -> dict[str, float]:

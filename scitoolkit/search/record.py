@@ -19,6 +19,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import Event, History, checked_header
 from scitoolkit.search.parameters import json_data
 from scitoolkit.search.replay import Replay
+from scitoolkit.search.reports import trial_folder
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import Strategy
 from scitoolkit.search.trial import Objective, Trial
@@ -285,7 +286,7 @@ class SearchRecord:
         """Return the folder of a trial, which may not exist; None without a directory."""
         if self.directory is None:
             return None
-        return self.directory / "trials" / f"{trial.id:06d}"
+        return trial_folder(self.directory, trial.id)
 
     def rank(self, trial: Trial) -> None:
         """Rank a finished trial; remove the folders of trials that are not among the best."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.search.epoch_bounds import EpochBounds
+from scitoolkit.search.reports import write_report
 
 Direction = Literal["min", "max", "equal"]
 INTERRUPTED = "interrupted"
@@ -255,12 +257,16 @@ class TrialContext:
         return self._task.resumed
 
     def report(self, epoch: int, **metrics: float) -> None:
-        """Report the metrics of an epoch; they are logged.
+        """Report the metrics of an epoch; they are logged, and shown while the trial runs.
 
         An exception ends the trial here if its time is used up or if it is pruned.
         """
         row = {"epoch": epoch, **{name: float(value) for name, value in metrics.items()}}
         self.epochs.append(row)
+        if self._task.directory is not None:
+            # A worker of another machine may not reach the folder; the log has all at the end.
+            with contextlib.suppress(OSError):
+                write_report(self.directory, finite_or_none(row), first=len(self.epochs) == 1)
         if self._send is not None:
             self._send(row)
         if self._task.bounds is not None:

@@ -136,7 +136,7 @@ def _read(path: Path) -> Any:
     try:
         # `meshio.read` would print the cause of an error and leave it out of its exception.
         return getattr(meshio, kind).read(path)
-    except Exception as error:  # each of its parsers has errors of its own
+    except Exception as error:  # each of its parsers has other errors
         text = " ".join(str(error).split())[:200]
         raise DataError(
             f"meshio does not read this file ({text or type(error).__name__})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.search import MedianPruning, Objective, Search, Space, chain, choice, integer, real
 from scitoolkit.search.dashboard import OptunaCopy
+from scitoolkit.search.reports import read_reports, write_report
 
 optuna = pytest.importorskip("optuna")
 
@@ -85,6 +87,67 @@ def test_it_follows_a_search_that_runs(tmp_path):
         assert states == ["FAIL", "COMPLETE", "RUNNING"]
         assert study.trials[1].values == [2.0, 0.5]
         assert study.trials[1].user_attrs["size"] == 1.0
+
+
+def test_running_trials_move(tmp_path):
+    """The epochs of trials that run are shown before they have finished, and not twice."""
+    shown = []
+
+    def watched(configuration, trial):
+        for epoch in range(1, 4):
+            trial.report(epoch, objective=configuration["x"] / epoch)
+            copy.update() if shown else None
+            study = studies(storage)[tmp_path.name] if shown else None
+            if study is not None:
+                shown.append((trial.number, epoch, dict(study.trials[-1].intermediate_values)))
+        return configuration["x"]
+
+    space = {"x": real(1, 2)}
+    Search(space, watched, directory=tmp_path).run(trials=1)
+    copy, storage = copied(tmp_path)
+    shown.append(None)
+    history = Search(space, watched, directory=tmp_path).run(trials=2, resume=True)
+    x = history.searched[1].configuration["x"]
+    assert shown[1:] == [(1, n, {e: x / e for e in range(1, n + 1)}) for n in (1, 2, 3)]
+    copy.update()
+    (study,) = studies(storage).values()
+    assert study.trials[1].intermediate_values == {e: x / e for e in (1, 2, 3)}
+    assert study.trials[1].state.name == "COMPLETE"
+
+
+def test_the_epochs_of_a_training_are_shown_while_it_runs(tmp_path):
+    """A job reports to its search at the end; until then its own log of metrics tells."""
+    with search(tmp_path).asking() as asking:
+        asked = asking.ask()
+        copy, storage = copied(tmp_path)
+        folder = tmp_path / "trials" / f"{asked.trial:06d}"
+        folder.mkdir(parents=True)
+        for step, loss in ((10, 0.5), (20, 0.25)):
+            row = {"name": "validation/error", "value": loss, "unit": "", "step": step}
+            with (folder / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        copy.update()
+        (study,) = studies(storage).values()
+        assert study.trials[0].intermediate_values == {1: 0.5, 2: 0.25}
+        assert study.trials[0].state.name == "RUNNING"
+        # A later stage has the reports of the stages before, and continues.
+        write_report(folder, {"epoch": 1, "error": 0.5}, first=True)
+        with (folder / "metrics.jsonl").open("a") as file:
+            row = {"name": "validation/error", "value": 0.125, "unit": "", "step": 30}
+            file.write(json.dumps(row) + "\n")
+        copy.update()
+        (study,) = studies(storage).values()
+        assert study.trials[0].intermediate_values == {1: 0.5, 2: 0.25, 3: 0.125}
+
+
+def test_files_of_an_evaluation_do_not_end_the_dashboard(tmp_path):
+    write_report(tmp_path, {"epoch": 1, "loss": 0.5}, first=True)
+    write_report(tmp_path, {"epoch": 2, "loss": None}, first=False)
+    with (tmp_path / "reports.jsonl").open("a") as file:
+        file.write('{"epoch": 3, "lo')  # being written
+    (tmp_path / "metrics.jsonl").write_text('{"mine": 1}\n')
+    assert read_reports(tmp_path) == [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": None}]
+    assert read_reports(tmp_path / "removed") == []
 
 
 def test_pruned_trials_are_pruned(tmp_path):
