@@ -113,7 +113,7 @@ class Pairs:
         mean: of the members.
         spread: the members' standard deviation.
         crps: the members' fair CRPS; the absolute error of a single member.
-        rank: number of members below the truth.
+        rank: number of members below the truth, and half of those that are equal to it.
         members: number of members; 0 if `crps` and `rank` are not known.
     """
 
@@ -220,7 +220,9 @@ def _drawn(
     values = np.stack([frame[name].ravel()[points] for frame in members]).astype(np.float64)
     errors = torch.from_numpy(values - true)[None]
     score = fair_crps(errors)[0] if len(members) > 1 else errors[0, 0].abs()
-    return Pairs(true, mean, spread, score.numpy(), (values < true).sum(0), len(members))
+    # Where a value is certain, as at a wall, all members are the truth: it is inside their band.
+    rank = 0.5 * ((values < true).sum(0) + (values <= true).sum(0))
+    return Pairs(true, mean, spread, score.numpy(), rank, len(members))
 
 
 def _joined(parts: Sequence[Pairs]) -> Pairs:

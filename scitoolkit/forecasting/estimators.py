@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class PODTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         self.scale_ = self._scale(values.shape[1]).astype(values.dtype)
         self.pod_ = POD(
-            self.rank,
+            self.rank.item() if isinstance(self.rank, np.number) else self.rank,
             area_weights=False,
             mean=self.mean,
             max_memory=self.max_memory,
@@ -236,10 +237,10 @@ class PolynomialForecaster(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _check(self) -> None:
         """Check the arguments, which scikit-learn wants to be checked in `fit`."""
         for name, ok, allowed in (
-            ("degree", self.degree in (1, 2, 3), "1, 2 or 3"),
-            ("penalties", _all_positive(self.penalties), "one or more positive numbers"),
-            ("folds", self.folds >= 2, "2 or more"),
-            ("gap", self.gap >= 0, "0 or more"),
+            ("degree", _is_whole(self.degree, 1) and self.degree <= 3, "1, 2 or 3"),
+            ("penalties", _all_positive(self.penalties), "a list of positive numbers"),
+            ("folds", _is_whole(self.folds, 2), "2 or more"),
+            ("gap", _is_whole(self.gap, 0), "0 or more"),
         ):
             if not ok:
                 raise ConfigError(
@@ -290,6 +291,7 @@ def lagged_table(record: Any, inputs: int, leads: int) -> tuple[Array, Array]:
         X (row, inputs * channel), newest step first, and y (row, leads * channel), in time.
 
     Raises:
+        ConfigError: inputs or leads that are no whole numbers of 1 or more.
         DataError: not a matrix, or too few steps for one row.
 
     Example:
@@ -297,6 +299,9 @@ def lagged_table(record: Any, inputs: int, leads: int) -> tuple[Array, Array]:
         >>> X[0].tolist(), y[0].tolist(), len(X)
         ([1.0, 0.0], [2.0], 3)
     """
+    for name, number in (("inputs", inputs), ("leads", leads)):
+        if not _is_whole(number, 1):
+            raise ConfigError(f"{name}={number!r}", where="lagged_table", allowed="1 or more")
     values = np.asarray(record, dtype=np.float64)
     if values.ndim != 2:
         raise DataError(
@@ -313,5 +318,12 @@ def lagged_table(record: Any, inputs: int, leads: int) -> tuple[Array, Array]:
     )
 
 
-def _all_positive(numbers: Sequence[float]) -> bool:
-    return len(numbers) > 0 and all(number > 0 for number in numbers)
+def _all_positive(values: Any) -> bool:
+    """Return whether this is a list of positive finite numbers that is not empty."""
+    if not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
+        return False
+    return all(isinstance(value, Real) and 0 < float(value) < np.inf for value in values)
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

@@ -32,7 +32,7 @@ from scitoolkit.forecasting.forecasters.base import Forecaster, stored_config
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.seasons import clock
-from scitoolkit.forecasting.statsforecast_models import statsforecast_models
+from scitoolkit.forecasting.statsforecast_models import fitted_models, statsforecast_models
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.traced import traced
@@ -208,7 +208,7 @@ def _scored(
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
-    others, note = _baselines(surrogate, record, config, field.data)
+    others, note = _baselines(surrogate, record, config, field.data, windows)
     scored = evaluation.Evaluation(
         surrogate,
         field,
@@ -336,11 +336,12 @@ def _baselines(
     record: Mapping[str, Any],
     config: ForecastingConfig,
     scored: FieldData,
+    windows: Windows,
 ) -> tuple[dict[str, Forecaster], str]:
     """Return persistence, climatology, the other compared closed forms and models of statsforecast.
 
-    They are fitted to the surrogate's training steps. The text says why there is no model of
-    statsforecast, if some were wanted.
+    They are fitted to the surrogate's training steps. The text says why models of statsforecast
+    that were wanted do not forecast the windows.
     """
     winner = next(e["title"] for e in record["entries"] if e["label"] == record["winner"])
     others: dict[str, Forecaster] = {
@@ -361,7 +362,5 @@ def _baselines(
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             others[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
     models, note = statsforecast_models(config, surrogate.coding.seasons, field.data, scored)
-    for title, model in models.items():
-        others[title] = model.fit(segments)
-        log.info("fitted %s", title)
-    return others, note
+    usable, left = fitted_models(models, segments, windows)
+    return {**others, **usable}, note or left

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.errors import ScitoolkitError, missing_extra
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import NeedsPackages
 from scitoolkit.forecasting.config import STATSFORECAST_MODELS, ForecastingConfig
 from scitoolkit.forecasting.data import FieldData
@@ -23,6 +24,7 @@ from scitoolkit.forecasting.forecasters.base import MOST_SERIES, Forecaster, Mem
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
+log = get_logger(__name__)
 LONGEST_SEASON = 24
 """Longest season in steps of models with a state or lags for each step of it; `SeasonalNaive` has
 none and takes any."""
@@ -36,7 +38,6 @@ class StatsforecastModel(NeedsPackages, Forecaster):
     Args:
         name: of the model, one of `STATSFORECAST_MODELS`.
         season: main season in steps, 1 without one.
-
     """
 
     requires: ClassVar[tuple[str, ...]] = ("statsforecast",)
@@ -133,6 +134,40 @@ def statsforecast_models(
     if wanted != "auto":
         raise absent
     return {}, f"{listed}: {absent}"
+
+
+def fitted_models(
+    models: Mapping[str, StatsforecastModel], segments: Sequence[Series], windows: Windows
+) -> tuple[dict[str, StatsforecastModel], str]:
+    """Return the models that forecast each window, fitted, and which do not and why, "" for none.
+
+    The number of steps that a model needs depends on its season and on the order that it selects.
+
+    Args:
+        models: by title.
+        segments: to fit to.
+        windows: to be forecast, in time.
+    """
+    fitted: dict[str, StatsforecastModel] = {}
+    left: list[str] = []
+    for title, model in models.items():
+        try:
+            model.fit(segments)
+            finite = np.isfinite(model.predict(windows.take(slice(0, 1)))).all()
+            reason = "" if finite else "its first forecast is not finite"
+        except ScitoolkitError:
+            raise
+        except Exception as error:  # of too few steps; its type differs between the models
+            reason = str(error) or type(error).__name__
+        if reason:
+            left.append(f"{title} ({reason})")
+        else:
+            fitted[title] = model
+            log.info("fitted %s", title)
+    if not left:
+        return fitted, ""
+    first = int(windows.starts[0]) + windows.inputs
+    return fitted, f"{first} steps before the first origin are too few for {', '.join(left)}"
 
 
 def main_season(seasons: Sequence[float], years: Array) -> int:

@@ -140,7 +140,7 @@ class EquationsGenerator(SpectralGenerator):
 
         fields = list(system.evolving)
         for dim, at in self.walls.items():
-            if dim not in self.dims or set(at) != {*fields}:
+            if dim not in self.dims or set(at) != set(fields):
                 raise ValueError(
                     f"walls.{dim} of {', '.join(at) or 'no field'}; allowed: dims "
                     f"{', '.join(self.dims)}, each with value or slope of {', '.join(fields)}"

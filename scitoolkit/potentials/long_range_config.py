@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
 
@@ -26,8 +26,8 @@ class LongRangeConfig(Config):
     """
 
     charges: Literal["fixed", "latent"] = "latent"
-    values: dict[str, float] = Field(default_factory=dict)
-    width: PositiveFloat = 1.0
+    values: dict[str, FiniteFloat] = Field(default_factory=dict)
+    width: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     accuracy: float = Field(default=1e-6, gt=0, lt=0.1)
     neurons: PositiveInt = 32
 

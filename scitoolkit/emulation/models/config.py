@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from scitoolkit.core.config import Config
+from scitoolkit.core.config import Config, refuse_unused
 from scitoolkit.core.lazy import load_name
 from scitoolkit.core.plugins import Choice, Kind
 
@@ -176,6 +176,12 @@ class FieldTransformerConfig(FieldModelConfig):
     chosen: PositiveInt = Field(
         default=2, description="of several experts, those that compute a patch"
     )
+
+    @model_validator(mode="after")
+    def _of_experts(self) -> FieldTransformerConfig:
+        if self.experts == 1:
+            refuse_unused(self, "experts: 1", "chosen")
+        return self
 
     def whole_cells(self) -> int:
         """Return the number of cells of a patch."""

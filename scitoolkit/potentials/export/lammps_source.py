@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError, ConfigError
@@ -30,19 +31,22 @@ def find_lammps_source(source: Path, build: Path | None = None) -> Lammps:
     if not (headers / "pair.h").is_file():
         raise ConfigError("no src/pair.h in this folder", where=str(source), fix="--source LAMMPS")
     cache = build / "CMakeCache.txt"
+    tree, folder = shlex.quote(f"{source}/cmake"), shlex.quote(str(build))
     if not cache.is_file():
         raise ConfigError(
             "no CMakeCache.txt: LAMMPS was not built by cmake here",
             where=str(build),
-            fix=f"cmake -S {source}/cmake -B {build} -D PKG_PLUGIN=on && cmake --build {build}, "
+            fix=f"cmake -S {tree} -B {folder} -D PKG_PLUGIN=on && cmake --build {folder}, "
             "or --build FOLDER",
         )
-    entries = dict(_ENTRY.findall(cache.read_text(encoding="utf-8")))
+    # Paths in it are bytes of the file system, in any encoding.
+    text = cache.read_text(encoding="utf-8", errors="surrogateescape")
+    entries = dict(_ENTRY.findall(text))
     if not _is_on(entries.get("PKG_PLUGIN", "")):
         raise BackendError(
             "LAMMPS was built without the package PLUGIN",
             where=str(cache),
-            fix=f"cmake -D PKG_PLUGIN=on {build} && cmake --build {build}",
+            fix=f"cmake -D PKG_PLUGIN=on {folder} && cmake --build {folder}",
         )
     sizes = entries.get("LAMMPS_SIZES", "smallbig").upper()
     if sizes not in SIZES.values():
@@ -85,7 +89,7 @@ def _identity(source: Path, build: Path) -> str:
         raise BackendError(
             "no styles/lmpgitversion.h: this build has not been compiled",
             where=str(build),
-            fix=f"cmake --build {build}",
+            fix=f"cmake --build {shlex.quote(str(build))}",
         )
     stated = _DESCRIPTOR.search(file.read_text(encoding="utf-8"))
     if stated and stated[1] != UNKNOWN:

@@ -86,16 +86,17 @@ def build_pair_style(lammps: Lammps, folder: Path) -> Path:
     """Compile the plugin into a folder; return its path, for `plugin load` in a LAMMPS input.
 
     Raises:
-        BackendError: there is no C++ compiler, or it fails.
+        BackendError: there is no C++ compiler, or it cannot be run or fails.
     """
-    compiler = os.environ.get("CXX") or lammps.compiler
-    compiler = compiler or shutil.which("g++") or shutil.which("clang++") or ""
-    if not compiler:
+    # $CXX is a command, which may have flags; the others are paths, which may have blanks.
+    path = lammps.compiler or shutil.which("g++") or shutil.which("clang++") or ""
+    compiler = shlex.split(os.environ.get("CXX", "")) or [path]
+    if not compiler[0]:
         raise BackendError("no C++ compiler found", fix="install g++, or set CXX")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / PLUGIN
     command = [
-        *shlex.split(compiler),
+        *compiler,
         *FLAGS,
         f"-DLAMMPS_{lammps.integers}",
         f'-DSTK_BUILT_FOR="{lammps.commit}"',
@@ -107,7 +108,12 @@ def build_pair_style(lammps: Lammps, folder: Path) -> Path:
         str(target),
         "-ldl",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BackendError(
+            f"the C++ compiler cannot be run: {error}", where=command[0], fix="set CXX"
+        ) from error
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         raise BackendError(

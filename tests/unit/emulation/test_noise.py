@@ -16,7 +16,7 @@ from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import NoiseEnsemble, with_draws
-from scitoolkit.emulation.intervals import Pairs
+from scitoolkit.emulation.intervals import Pairs, _drawn
 from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.models.config import UNetConfig
 from scitoolkit.emulation.noise import fair_crps, noise_of
@@ -86,6 +86,13 @@ def test_a_share_of_members_is_that_of_ranks():
     zeros = np.zeros(5)
     assert Pairs(zeros, zeros, zeros, zeros, rank, 19).share_inside(0.9) == 0.6
     assert Pairs(zeros, zeros, zeros, zeros, rank, 18).share_inside(0.9) is None
+
+
+def test_members_that_all_are_the_truth_have_it_inside_their_band():
+    members = [{"u": np.array([2.0, 3.0 + number], "f4")} for number in range(19)]
+    for truth, share in (([2.0, 12.0], 1.0), ([2.0, 2.5], 0.5), ([1.0, 99.0], 0.0)):
+        pairs = _drawn(np.array(truth, "f4"), members, "u", np.arange(2), (0, 0))
+        assert pairs.share_inside(0.9) == share
 
 
 def test_members_have_the_spread_of_the_truth(random_run, tmp_path):

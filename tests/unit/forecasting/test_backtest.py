@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scitoolkit import api
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.backtest import refitted, spread_origins
@@ -19,6 +20,7 @@ from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.statsforecast_models import (
     StatsforecastModel,
+    fitted_models,
     main_season,
     statsforecast_models,
 )
@@ -162,6 +164,52 @@ def test_the_season_of_models_that_have_one():
     assert main_season((), np.full(60, np.nan)) == 1
     assert StatsforecastModel("AutoETS", 73).season == 1
     assert StatsforecastModel("SeasonalNaive", 73).season == 73
+
+
+class Mean(StatsforecastModel):
+    """A model with the interface of the package: the mean of the last `season` values."""
+
+    def _model(self):
+        return self
+
+    def fit(self, segments, memo=None):
+        self._fitted = [self] * segments[0].values.shape[1]
+        return self
+
+    def forward(self, y, h):
+        if len(y) < self.season and self.name == "refusing":
+            raise NotImplementedError("tiny datasets")
+        mean = y[-self.season :].mean() if len(y) >= self.season else np.nan
+        return {"mean": np.full(h, mean)}
+
+
+def test_models_for_which_the_first_origin_is_too_early_are_named(tmp_path):
+    data = record(np.arange(40.0))
+    models = {n: Mean(n, k) for n, k in (("short", 4), ("refusing", 9), ("long", 9))}
+    windows = all_windows(data.series, inputs=6, leads=2)
+    usable, why = fitted_models(models, data.segments(range(30)), windows)
+    assert [*usable] == ["short"]
+    assert why == (
+        "6 steps before the first origin are too few for refusing (tiny datasets), "
+        "long (its first forecast is not finite)"
+    )
+    later = fitted_models(models, data.segments(range(30)), windows.take(slice(3, None)))
+    assert (set(later[0]), later[1]) == ({"short", "refusing", "long"}, "")
+
+
+@needs_package
+def test_a_short_file_is_evaluated_without_the_models_that_need_more(tmp_path):
+    rng = np.random.default_rng(3)
+    values = 10 + 3 * np.sin(2 * np.pi * np.arange(160) / 12) + 0.3 * rng.standard_normal(160)
+    run = job_on(tmp_path, values).run
+    later = tmp_path / "later.csv"
+    months = pd.date_range("2010-01-01", periods=9, freq="MS")
+    pd.DataFrame({"time": months, "flow [m3/s]": values[:9]}).to_csv(later, index=False)
+    results = api.evaluate(run.path, later)
+    rows = table(results, "RMSE on")
+    assert "SeasonalNaive (statsforecast)" not in rows
+    assert np.isfinite([row[-1] for row in rows.values()]).all()
+    assert any("4 steps before the first origin are too few for" in s for s in results.summary)
 
 
 @needs_package

@@ -131,6 +131,11 @@ def test_a_pipeline_with_a_grid_search_takes_both():
         (PODTransformer(rank=0), "rank=0"),
         (PODTransformer(weights=[1.0]), "weights of shape"),
         (PODTransformer(weights=[1.0, 0.0, 1.0]), "weights"),
+        (PolynomialForecaster(penalties=0.1), "penalties=0.1"),
+        (PolynomialForecaster(penalties=[np.inf]), "penalties"),
+        (PolynomialForecaster(folds="4"), "folds='4'"),
+        (PolynomialForecaster(degree=1.0), "degree=1.0"),
+        (PolynomialForecaster(gap=1.5), "gap=1.5"),
     ],
     ids=repr,
 )
@@ -145,6 +150,16 @@ def test_too_many_monomials_and_a_vector_are_refused():
         PolynomialForecaster(3).fit(np.ones((4, 100)), np.ones(4))
     with pytest.raises(DataError, match="shape"):
         lagged_table(np.arange(5.0), inputs=2, leads=1)
+    with pytest.raises(ConfigError, match="inputs=0"):
+        lagged_table(np.ones((5, 1)), inputs=0, leads=1)
+    with pytest.raises(ConfigError, match="leads=-1"):
+        lagged_table(np.ones((5, 1)), inputs=2, leads=-1)
+
+
+def test_a_share_of_variance_may_be_a_number_of_numpy():
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    shares = PODTransformer(np.float32(0.5)), PODTransformer(0.5)
+    assert len({pod.fit(X).pod_.rank_ for pod in shares}) == 1
 
 
 def test_without_scikit_learn_the_extra_is_named():

@@ -246,9 +246,11 @@ def test_only_a_long_range_follows_the_dissociation_of_a_charged_dimer():
     [
         ({"charges": "fixed"}, "fixed charges have values"),
         ({"values": {"Na": 1.0}}, "latent charges are learned"),
+        ({"charges": "fixed", "values": {"Na": float("nan")}}, "finite number"),
+        ({"width": float("inf")}, "finite number"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings, message):
+def test_settings_without_a_meaning_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         LongRangeConfig(**settings)
 

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.models.config import FieldTransformerConfig
 from scitoolkit.emulation.models.transformer import FieldTransformer
 from scitoolkit.training.strategies.mesh.experts import ExpertLayer, gated
 
@@ -47,7 +48,29 @@ def test_gradients_are_those_of_differences(layer):
     assert gated(rows, into, out).shape == (0, 6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_experts_compute_in_mixed_precision(layer, dtype):
+    layer = layer.float()
+    with torch.no_grad():  # probabilities far apart, so that all precisions choose the same
+        layer.router.weight.copy_(torch.eye(4, 6))
+    x = torch.tensor([[4.0, 2.0, 0, 0, 0.3, 0.1], [0, 1.0, 0, 3.0, -0.2, 0.5]])
+    expected = layer(x)
+    with torch.autocast("cpu", dtype=dtype):
+        many, all_of_them = layer(x), layer._of_all(x)
+    torch.testing.assert_close(many.float(), expected, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(all_of_them.float(), expected, rtol=0.02, atol=0.02)
+    many.float().square().sum().backward()
+    assert layer.into.grad.isfinite().all()
+    assert bool(layer.into.grad[0].any())
+
+
 def test_more_chosen_experts_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="3 chosen experts of 2"):
         FieldTransformer(1, 1, ["circular"], experts=2, chosen=3)
     assert FieldTransformer(1, 1, ["circular"], width=8, heads=1).blocks[0].mixture is None
+
+
+def test_chosen_without_experts_is_refused():
+    with pytest.raises(ValueError, match="chosen: not used with experts: 1"):
+        FieldTransformerConfig(chosen=3)
+    assert FieldTransformerConfig(experts=4, chosen=3).chosen == 3

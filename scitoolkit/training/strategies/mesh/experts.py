@@ -59,8 +59,8 @@ class ExpertLayer(nn.Module):
     def _of_all(self, x: Tensor) -> Tensor:
         """Return the same by all experts for all rows."""
         weights, which = self.routes(x)
-        shares = torch.zeros_like(x[..., :1]).expand(*x.shape[:-1], self.experts)
-        shares = shares.scatter(-1, which, weights)
+        # In mixed precision the probabilities have another type than the values.
+        shares = weights.new_zeros(*x.shape[:-1], self.experts).scatter(-1, which, weights)
         parts = [gated(x, a, b) for a, b in zip(self.into, self.out, strict=True)]
         return (torch.stack(parts, -1) * shares[..., None, :]).sum(-1)
 
@@ -95,7 +95,9 @@ def _mixed(layer: ExpertLayer, x: Tensor, group: dist.ProcessGroup | None) -> Te
     else:
         results = _sent(layer, rows[origin], counts, group)
     results = results * weights.flatten()[order, None]
-    return torch.zeros_like(rows).index_add(0, origin, results).view_as(x)
+    # Copied to the places of their rows and summed there: the order of a sum is always the same.
+    parts = torch.empty_like(results).index_copy(0, order, results)
+    return parts.view(len(rows), layer.chosen, rows.shape[1]).sum(1).view_as(x)
 
 
 def _computed(layer: ExpertLayer, rows: Tensor, counts: list[int]) -> Tensor:
