@@ -72,8 +72,8 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = nn.Conv2d(16, 16, 3, padding=1)
-        self.cells = nn.Conv2d(16, 16, 1)
+        self.window = nn.Conv2d(32, 32, 3, padding=1)
+        self.cells = nn.Conv2d(32, 32, 1)
         self.twice = nn.Linear(40, 40)
         self.idle = nn.Linear(40, 40)
 
@@ -92,8 +92,8 @@ def surrogate():
             u, s, v = torch.linalg.svd(flat, full_matrices=False)
             s[8:] *= 0.02
             layer.weight.copy_((u * s @ v).view_as(layer.weight))
-    spec = [ArraySpec(n, ("c", "z", "x"), (16, 12, 40)) for n in "xy"]
-    typical, held_out = (RANDOM.normal(size=(n, 16, 12, 40)).astype(np.float32) for n in (6, 12))
+    spec = [ArraySpec(n, ("c", "z", "x"), (32, 12, 40)) for n in "xy"]
+    typical, held_out = (RANDOM.normal(size=(n, 32, 12, 40)).astype(np.float32) for n in (6, 12))
     return TracedFunction(net, spec[:1], spec[1:], typical=[typical], held_out=[held_out])
 
 
