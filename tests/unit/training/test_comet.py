@@ -195,8 +195,8 @@ def test_steps_adapt_to_the_measured_error(coded):
                 for n, a, b in zip(names, kept, exact, strict=True)
             }
         )
-    # In single rounds the pooling takes another of two nearly equal cells, which gives .002; in
-    # which rounds depends on the processor's rounding.
+    # Single rounds may be off by a factor of ten (.002 was seen); which do depends on the rounding
+    # of the processor.
     assert 1e-4 < np.median(errors[4:]) < 5e-4
     assert len(set(store.steps)) > 3
 
