@@ -181,23 +181,19 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all(coded):
 
 
 def test_steps_adapt_to_the_measured_error(coded):
-    model = net().eval()
-    store, x = comet(model, gradient_error=5e-4), waves(4, 2, 64, 64)
+    model = net().double().eval()  # the rounds are then the same on every processor
+    store, x = comet(model, gradient_error=5e-4), waves(4, 2, 64, 64).double()
     exact = gradients(model, x, contextlib.nullcontext())
     names = [n for n, _ in model.named_parameters()]
-    errors = []
-    for _ in range(13):
+    for _ in range(8):
         kept = gradients(model, x, store.saving({"x": x}, 1.0))
-        errors.append(error(kept, exact))
         store.adapt(
             {
                 n: (float((a - b).square().sum()), float(b.square().sum()))
                 for n, a, b in zip(names, kept, exact, strict=True)
             }
         )
-    # Single rounds may be off by a factor of ten (.002 was seen); which do depends on the rounding
-    # of the processor.
-    assert 1e-4 < np.median(errors[4:]) < 5e-4
+    assert 1e-4 < error(gradients(model, x, store.saving({"x": x}, 1.0)), exact) < 5e-4
     assert len(set(store.steps)) > 3
 
 
