@@ -5,11 +5,6 @@ The index is a folder, MODELS_INDEX or a temporary one, and is read through an H
 machine with an empty cache. A model counts if its name opens, its card has training data, metrics
 with date and device, and where not to use it, its facts of the training data are stored, and, where
 its data are in the repository, its evaluation by name gives the metrics of its card.
-
-A shipped surrogate was measured when it was published, on another processor, whose float32 rounding
-differs: its metrics by name must equal those of its folder on this machine, and
-`difference_from_card` is the largest relative difference from its card, figures of a thousand steps
-of chaos left out. Wall times are no property of a model and are not compared.
 """
 
 from __future__ import annotations
@@ -50,8 +45,6 @@ model: {name: gcn, hidden: 16, dropout: 0}
 training: {epochs: 5, batch_size: 256}
 """
 TOLERANCE = 1e-4  # of a metric, between two evaluations on one machine
-WALL_TIMES = ("seconds_",)
-CHAOTIC = ("climate_", "spectrum_factor_")  # statistics of long rollouts
 
 
 def run() -> dict:
@@ -79,9 +72,8 @@ def _counted(scratch: Path, index: Path) -> dict:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["SCITOOLKIT_INDEX"] = f"http://127.0.0.1:{server.server_port}"
-    differences: dict[str, float] = {}
     try:
-        short = {n: why for n, path in sources.items() if (why := _why_not(n, path, differences))}
+        short = {name: why for name in sources if (why := _why_not(name))}
     finally:
         server.shutdown()
         server.server_close()
@@ -92,7 +84,6 @@ def _counted(scratch: Path, index: Path) -> dict:
         "domains": len(domains),
         "domains_by_name": sorted(domains),
         "short_of": short,
-        "difference_from_card": differences,
         "index_mb": round(sum(f.stat().st_size for f in index.rglob("*") if f.is_file()) / 1e6, 2),
     }
 
@@ -107,8 +98,8 @@ def _links(scratch: Path) -> Path:
     return api.run(scratch / "links.yaml", [f"run.root={scratch / 'runs'}"]).path
 
 
-def _why_not(name: str, source: Path, differences: dict[str, float]) -> str:
-    """Return why a model does not count, or an empty text; add its difference from its card."""
+def _why_not(name: str) -> str:
+    """Return why a model does not count, or an empty text."""
     try:
         surrogate = api.load_surrogate(f"{name}@{VERSION}")
     except ScitoolkitError as error:
@@ -124,32 +115,14 @@ def _why_not(name: str, source: Path, differences: dict[str, float]) -> str:
         return ""
     stored = json.loads((surrogate.path / "metrics.json").read_text(encoding="utf-8"))
     metrics = surrogate.evaluate().metrics
-    if name in SHIPPED:
-        steady = {k: v for k, v in stored.items() if not k.startswith((*WALL_TIMES, *CHAOTIC))}
-        differences[name] = _largest_difference(steady, metrics)[1]
-        stored = api.load_surrogate(source).evaluate().metrics
-    key, difference = _largest_difference(stored, metrics)
-    return f"another value of {key} by name" if difference > TOLERANCE else ""
-
-
-def _largest_difference(stored: dict, metrics: dict) -> tuple[str, float]:
-    """Return the metric whose relative difference is largest, and that difference."""
-    largest = ("", 0.0)
-    for key, value in stored.items():
-        if not isinstance(value, float) or key not in metrics or key.startswith(WALL_TIMES):
-            continue
-        other = metrics[key]
-        if not math.isclose(value, other, abs_tol=1e-9):
-            relative = abs(value - other) / max(abs(value), abs(other))
-            # What is no number on one side alone is as far as it can be.
-            largest = max(
-                largest, (key, relative if math.isfinite(relative) else math.inf), key=_at
-            )
-    return largest
-
-
-def _at(entry: tuple[str, float]) -> float:
-    return entry[1]
+    differ = [
+        key
+        for key, value in stored.items()
+        if isinstance(value, float)
+        and key in metrics
+        and not math.isclose(value, metrics[key], rel_tol=TOLERANCE, abs_tol=1e-9)
+    ]
+    return f"another value of {differ[0]} by name" if differ else ""
 
 
 def _domain(name: str, index: Path) -> str:

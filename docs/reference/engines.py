@@ -33,13 +33,13 @@ PRECISIONS: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 def _cases() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Return the name of a model and its settings by the text of the row."""
     examples = {name: models.get(name).example for name in models}
-    found = {f"`{name}`": (name, examples[name]) for name in models if name != "deep_potential"}
+    rows = {f"`{name}`": (name, examples[name]) for name in models if name != "deep_potential"}
     small = {"fitting": [8, 8]}
     for name in descriptors:
         text = f"`deep_potential` with `{name}`"
         settings = {"name": name, **descriptors.get(name).example}
-        found[text] = ("deep_potential", {"descriptors": [settings], **small})
-    found["`deep_potential` with several descriptors"] = (
+        rows[text] = ("deep_potential", {"descriptors": [settings], **small})
+    rows["`deep_potential` with several descriptors"] = (
         "deep_potential",
         examples["deep_potential"],
     )
@@ -60,8 +60,8 @@ def _cases() -> dict[str, tuple[str, Mapping[str, Any]]]:
     }
     for name, variants in options.items():
         for text, settings in variants.items():
-            found[f"`{name}` with {text}"] = (name, {**examples[name], **settings})
-    return found
+            rows[f"`{name}` with {text}"] = (name, {**examples[name], **settings})
+    return rows
 
 
 def refusal(name: str, settings: Mapping[str, Any], precision: str) -> str:

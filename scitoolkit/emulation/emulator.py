@@ -174,21 +174,21 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
     noise = [NOISE] if layout.noise else []
     if config.conditioning == "channels":
         return tuple(noise)
-    found = [
+    conditions = [
         v.name
         for v in layout.inputs
         if not v.is_field and v.name not in (*layout.recurrent, *noise)
     ]
-    if not found:
+    if not conditions:
         raise ConfigError(
             "conditioning film, but every input is a field or changes in a step",
             where="conditioning",
             allowed="film with data.parameters, data.leads or a forcing without grid dims",
             fix="conditioning=channels",
         )
-    if len(found) + len(noise) == len(layout.inputs) and not layout.grid:
+    if len(conditions) + len(noise) == len(layout.inputs) and not layout.grid:
         raise ConfigError(
-            f"conditioning film, but {', '.join(found)} are the only inputs",
+            f"conditioning film, but {', '.join(conditions)} are the only inputs",
             where="conditioning",
             fix="conditioning=channels",
         )
@@ -202,7 +202,7 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
                 where="conditioning",
                 fix="conditioning=channels, or `conditioned = True` in the model's section",
             )
-    return (*found, *noise)
+    return (*conditions, *noise)
 
 
 def network_of(

@@ -124,8 +124,8 @@ class EmulationTask:
             errors.append(self._errors(batch, answer, step + 1 if available else 0, growth))
             state = self._advance(state, answer)
         mean = torch.stack(errors).mean(0)
-        each = {f"{self.score}_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
-        return {"loss": self._mean(mean), **each}
+        by_output = {f"{self.score}_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
+        return {"loss": self._mean(mean), **by_output}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples."""

@@ -78,8 +78,8 @@ def test_a_periodic_cluster_in_a_large_cell_is_the_sum_over_pairs():
     positions = double(np.concatenate([1.5 * axes, 2.0 * corners]))
     charges = double([1.0] * 6 + [-0.75] * 8)
     wanted = open_energies(positions, charges, 0.7)
-    found = periodic_energies(positions, charges, 24.0 * torch.eye(3).double(), 0.7, 1e-10)
-    assert torch.allclose(found.sum(), wanted.sum(), rtol=1e-6, atol=0)
+    energies = periodic_energies(positions, charges, 24.0 * torch.eye(3).double(), 0.7, 1e-10)
+    assert torch.allclose(energies.sum(), wanted.sum(), rtol=1e-6, atol=0)
     one = positions[0] - positions[1]
     pair = open_energies(positions[:2], charges[:2], 0.7).sum()
     distance = float(one.norm())

@@ -94,9 +94,9 @@ def test_training_is_not_streamed(model):
 
 def test_a_learned_density_is_streamed(monkeypatch):
     model = MaceConfig(**SETTINGS, density=True, first_density=True).build(["O", "H"]).eval()
-    given = graph(system(), model)
+    batch = graph(system(), model)
     assert model.streams(80)
-    equal(model(given), stored(model, given, monkeypatch))
+    equal(model(batch), stored(model, batch, monkeypatch))
 
 
 def test_without_compiler_the_whole_graph_is_evaluated(model, monkeypatch, caplog):
