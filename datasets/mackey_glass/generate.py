@@ -26,7 +26,9 @@ def states() -> np.ndarray:
     """Return the states (frame, point) in double precision."""
     x = np.empty((SPINUP + FRAMES * EVERY, POINTS))
     x[: DELAY + 1] = 1.2 + 0.3 * np.random.default_rng(0).standard_normal(POINTS)
-    feedback = 0.2 * x / (1 + x**10)
+    # Only the states that exist: what follows is memory nobody has written yet.
+    feedback = np.empty_like(x)
+    feedback[: DELAY + 1] = 0.2 * x[: DELAY + 1] / (1 + x[: DELAY + 1] ** 10)
 
     def rate(state: np.ndarray, late: np.ndarray) -> np.ndarray:
         return late - 0.1 * state + COUPLING * (np.roll(state, 1) - state)
