@@ -57,8 +57,9 @@ def open_fields(
 ) -> xr.Dataset:
     """Open files lazily: NetCDF3, NetCDF4, HDF5, Zarr, .npy, any format xarray can open, or CSV.
 
-    Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, and
-    times decoded with the file's calendar.
+    Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, values
+    outside `valid_min`, `valid_max` or `valid_range` are NaN, and times are decoded with the
+    file's calendar.
 
     Args:
         path: a file, a Zarr folder, a glob, or a list of files to join along time.
@@ -214,9 +215,9 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
-    from scitoolkit.io.written import refusing  # imports xarray
+    from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = refusing(dataset, found, path)
+    dataset = within_limits(refusing(dataset, found, path))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:
