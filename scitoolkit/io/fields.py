@@ -284,14 +284,18 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
 
 
 def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if a number differs that a join along time would take from the first file.
+    """Raise DataError if a value differs that a join along time would take from the first file.
 
-    A member, a height or a parameter tells files apart; the times of a file do not.
+    A member, a height or a parameter tells files apart; the times of a file do not. So do the
+    latitudes and longitudes of curvilinear grids.
     """
     for part, path in zip(parts[1:], paths[1:], strict=True):
         for name, first in parts[0].variables.items():
             other = part.variables.get(name)
-            if first.ndim or other is None or other.ndim or first.dtype.kind not in "biuf":
+            if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
+                continue
+            if first.ndim:
+                _require_same_place(str(name), first, other, str(path), str(paths[0]))
                 continue
             if role_by_name(str(name)) == "time" or role_by_metadata(first.attrs) == "time":
                 continue
@@ -302,6 +306,24 @@ def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) ->
                     allowed="parts of one record",
                     fix="join files of one record only",
                 )
+
+
+def _require_same_place(
+    name: str, first: xr.Variable, other: xr.Variable, path: str, first_path: str
+) -> None:
+    """Raise DataError if latitudes or longitudes of cells differ between two files."""
+    role = role_by_metadata(first.attrs) or role_by_name(name)
+    timed = any(role_by_name(str(d)) == "time" for d in first.dims)
+    if first.ndim < 2 or timed or role not in ("latitude", "longitude"):
+        return
+    same = first.dims == other.dims and first.shape == other.shape
+    if not same or not np.allclose(first, other, rtol=1e-5, atol=1e-5, equal_nan=True):
+        raise DataError(
+            f"{name} has other values than in {first_path}",
+            where=path,
+            allowed="files of one grid, in one order",
+            fix="write all files on one grid, or open them one by one",
+        )
 
 
 def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:

@@ -378,7 +378,9 @@ def _with_numbers(raw: xr.Dataset, fills: Mapping[str, float]) -> xr.Dataset:
         attributes = variable.attrs
         if variable.dtype.kind in "biuf" and _has_odd_numbers(variable):
             numbers = missing_numbers(attributes, variable.dtype)
-            stated = {"missing_value": np.array(numbers, variable.dtype)} if numbers else {}
+            stated: dict[str, Any] = {}
+            if numbers:
+                stated["missing_value"] = np.array(numbers, variable.dtype)
             for key, default in (("scale_factor", 1.0), ("add_offset", 0.0)):
                 if key in attributes:
                     stated[key] = number_of(attributes, key, default)

@@ -156,12 +156,12 @@ def implied_fills(path: Path, names: Sequence[str]) -> dict[str, float]:
     """Return {variable: netCDF's default fill value} of those that `implied_fill` finds."""
     with open_hdf5(path) as handle:
         items = {name: handle.get(name) for name in names}
-        found = {
+        fills = {
             name: implied_fill(item, item.attrs)
             for name, item in items.items()
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "iuf"
         }
-    return {name: fill["_FillValue"] for name, fill in found.items() if fill}
+    return {name: fill["_FillValue"] for name, fill in fills.items() if fill}
 
 
 def _has_unwritten(dataset: Any) -> bool:
