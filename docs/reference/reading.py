@@ -115,8 +115,9 @@ gap, as a missing time is.
 
 Chunks, shards, sources of virtual datasets and records that a file does not hold are refused
 with file and rows on every road (campaigns, `open_fields`), also in coordinates, instead of
-read as fill values. A fill value that the file states as its missing value is missing. A Zarr
-store that leaves out chunks of its fill value on purpose states `attrs['sparse'] = True`.
+read as fill values. A fill value that the file states as its missing value is missing; a chunk
+that is absent although other rows have one is then logged. A Zarr store that leaves out chunks of
+its fill value on purpose states `attrs['sparse'] = True`.
 Entries of a coordinate that Zarr leaves out because they are 0 are read if 0 continues the
 even spacing of the others, and in integer coordinates of one or two entries. A coordinate of
 this size that lost a chunk cannot be told from it.

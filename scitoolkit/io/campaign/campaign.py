@@ -295,7 +295,7 @@ def open_campaign(
         if keep:
             store.save(found, segments)
     if options.staggered == "centres":
-        channels = centred(segments, channels)
+        channels = centred(segments, channels, options)
     return Campaign(
         options,
         names,
