@@ -53,7 +53,7 @@ def entries_of(header: Header, path: str, array: Array, options: Options) -> lis
 
 def _points(header: Header, dim: str) -> np.ndarray | None:
     stored = Plain.coordinate(header, "", dim)
-    return None if stored is None else stored.values
+    return None if stored is None else stored.points
 
 
 def _index(header: Header, dim: str, size: int, options: Options) -> int:
