@@ -47,7 +47,8 @@ class FittedConstant:
 
     def __str__(self) -> str:
         """Return fitted and given value as text."""
-        return f"{self.name} = {self.value:.4g} +- {self.error:.1g} fitted, {self.configured:.4g} given"
+        fitted = f"{self.value:.4g} +- {self.error:.1g} fitted"
+        return f"{self.name} = {fitted}, {self.configured:.4g} given"
 
 
 def used_constants(pde: PDE) -> list[str]:
