@@ -176,7 +176,9 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all(coded):
     middle = [e for e in packed if e.content.shape == (2, 8, 30, 30)]
     assert len(middle) == 2
     assert middle[0] is middle[1]
-    assert {e.content.tensor.data_ptr() for e in entries if isinstance(e.content, Unchanged)} <= known
+    assert {
+        e.content.tensor.data_ptr() for e in entries if isinstance(e.content, Unchanged)
+    } <= known
     assert store._users[0] == {"2"}  # the layer whose gradient this tensor decides
 
 
