@@ -213,6 +213,8 @@ def compared(
         return _found(name, 0.0 if same else np.inf, 0.0, np.inf if same else -np.inf, same)
     missing_values = MissingValues.from_header(about) | (missing or MissingValues())
     masked = missing_values.where(original)
+    # Compared before valid points are selected: a valid value that decodes to a missing one may be
+    # within the bound, but readers would mask it.
     equal = bool((missing_values.where(decoded) == masked).all())
     equal &= np.array_equal(original[masked], decoded[masked], equal_nan=True)
     figures = quality(original, decoded, masked) if with_quality else {}
@@ -242,6 +244,8 @@ def _allowed(about: Mapping[str, Any], valid: np.ndarray) -> tuple[float, str]:
     seen.add(valid)
     if bound.of_range and seen.extent and "error_bound" in about:
         problem = seen.dominated()
+        # The bound in the header is not trusted: a writer that took too large a range would verify
+        # its own mistake.
         recomputed = bound.absolute(*seen.extent)
         allowed = recomputed if allowed > recomputed * (1 + RANGE_ROUNDING) else allowed
     return allowed * (2 if about.get("relaxed") else 1), problem

@@ -152,6 +152,8 @@ class CandidateSelection:
         (one, low), (two, high) = pair
         grown = math.log2((two.num_bytes + OVERHEAD) / (one.num_bytes + OVERHEAD))
         if grown > 0.01 and math.isfinite(high - low):
+            # Where both sizes are nearly equal the quotient is noise: it is kept in a plausible
+            # range.
             self.rate = min(max((high - low) / grown, 1.0), 60.0)
 
     def _value(self, candidate: tuple[Encoded, float]) -> float:
@@ -164,6 +166,7 @@ class CandidateSelection:
             error = x[start : start + block].astype(np.float64)
             error -= y[start : start + block]
             total += float(error @ error)
+        # A finite number instead of infinity, whose differences would be NaN in `measure_rate`.
         if total == 0 or self.extent == 0:
             return 1000.0
         return 10 * math.log10(self.extent**2 * x.size / total)
@@ -201,6 +204,7 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded |
                     plain.add(_attempt(codec, values, bound, factor))
     final = CandidateSelection(values)
     final.rate = plain.rate
+    # Corrections and each enhancer cost a pass over the field: only the two best get them.
     leading = plain.by_value()[:2]
     for encoded in leading:
         final.add(_strict(encoded, values, bound))
@@ -221,6 +225,7 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded | N
     if not plain:
         _refuse_if_untried(values, bound, options)
         return None
+    # A codec that has measured its error keeps the bound: there is nothing to correct or compare.
     if len(plain) == 1 and plain[0].error is not None and options.enhancer == "none":
         return plain[0]
     for encoded in plain:
@@ -286,6 +291,7 @@ def sample_blocks(values: np.ndarray) -> list[np.ndarray]:
     """
     sides, points = [1] * values.ndim, SAMPLED_POINTS // SAMPLES
     by_extent = sorted(range(values.ndim), key=lambda i: values.shape[i])
+    # Short dims first: the points that a short dim leaves unused pass to the longer ones.
     for left, i in zip(range(values.ndim, 0, -1), by_extent, strict=True):
         sides[i] = min(values.shape[i], max(round(points ** (1 / left)), 1))
         points //= sides[i]
@@ -295,6 +301,8 @@ def sample_blocks(values: np.ndarray) -> list[np.ndarray]:
         for corner in itertools.product(*corners)
     ]
     order = np.argsort([float(b.max()) - float(b.min()) for b in blocks], kind="stable")
+    # The middle of each quarter, from calm to active blocks: a codec that is good on calm regions
+    # only must not win.
     quantiles = ((2 * i + 1) * len(blocks) // (2 * SAMPLES) for i in range(SAMPLES))
     return [np.ascontiguousarray(blocks[order[i]]) for i in quantiles]
 
@@ -396,6 +404,7 @@ def _with_margin(
     """Return the field coded with a tighter bound, so that the clipped enhancer stays within it."""
     tried = [*options.tried_codecs(), *options.tried_when_tiny()]
     codec = next(c for c in tried if isinstance(c, codec_of(leading)))
+    # The codec's error and the clipped correction add: inner + MARGIN inner = (1 - GUARD) bound.
     inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
     # Native codecs decode with a multiple of the stream's bound, others with a bound in the header.
     tighter = (inner, 1.0) if codec.reference else (bound, inner / bound)

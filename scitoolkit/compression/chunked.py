@@ -206,10 +206,12 @@ def chunk_shape(shape: tuple[int, ...], single: tuple[int, ...] = ()) -> tuple[i
         longer = [i for i in range(len(shape)) if edges[i] < shape[i]]
         if not longer:
             break
+        # The shortest edge is doubled; of equal ones the last, along which memory is contiguous.
         axis = min(longer, key=lambda i: (edges[i], -i))
         if 2 * math.prod(edges) > CHUNK_POINTS:
             break
         edges[axis] *= 2
+    # First the number of chunks along a dim, then the extent that divides the dim evenly.
     return tuple(-(-n // -(-n // edge)) for edge, n in zip(edges, shape, strict=True))
 
 
@@ -222,6 +224,7 @@ def slab_rows(item: Any, edge: int = 64) -> int:
     """
     row = math.prod(item.shape[1:]) * item.dtype.itemsize
     rows = max(SLAB_BYTES // max(row, 1), 1)
+    # Chunks begin at multiples of `edge`; other numbers of rows would cut chunks at ends of slabs.
     return int(max(rows - rows % edge, edge))
 
 

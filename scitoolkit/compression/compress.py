@@ -152,6 +152,8 @@ def compress_within(
     if special is not None and special.all():
         return _lossless(values, header, fixed)
     low, high = extent or value_extent(native, special, asked, where)
+    # The bound is derived from the range as written, as a reader derives it: native codecs decode
+    # with multiples of the bound, and another last digit would decode to other values.
     header["range"] = [_written(low, native.dtype), _written(high, native.dtype)]
     prepared = PreparedField(native, filled(native, special), special, missing, fixed)
     if asked.mode == "psnr":
@@ -342,6 +344,7 @@ def _masked(
 
 
 def _crc(values: np.ndarray) -> int:
+    # The CRC is stored in the stream, and machines of either byte order must compute the same one.
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return zlib.crc32(little.reshape(-1).view(np.uint8).data)
 
@@ -352,6 +355,8 @@ def _bounded(
     """Return the verified stream, or None if only lossless coding keeps the bound."""
     work = prepared.work
     low, high = float(work.min()), float(work.max())
+    # Bins narrower than an ulp cannot be represented in the dtype. Equal values need no bins and
+    # are coded as a constant at any bound.
     if low != high and not _ulp(low, high, work.dtype) <= error_bound < math.inf:
         return None
     if header["bound"]["mode"] == "psnr":
@@ -496,6 +501,8 @@ def _reach_psnr(
             best = stream
         if asked.value <= reached < asked.value + 0.02 or not math.isfinite(reached):
             break
+        # The error is about proportional to the bound, so that PSNR changes by 20 log10 of its
+        # factor. The aim is 0.01 dB above the target, because a result just below it is useless.
         error_bound *= 10 ** ((reached - asked.value - 0.01) / 20)
     return best
 
@@ -551,6 +558,8 @@ def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
 def _constant(values: np.ndarray, error_bound: float) -> float | None:
     """Return the value that approximates all others within the bound, or None."""
     low, high = float(values.min()), float(values.max())
+    # Halves are added because the sum of two large values overflows. The middle is rounded to the
+    # dtype before the test: the rounded number is what is stored.
     middle = low if low == high else float(values.dtype.type(0.5 * low + 0.5 * high))
     inside = max(middle - low, high - middle) <= error_bound
     return middle if inside else None

@@ -174,8 +174,11 @@ def _head(view: memoryview) -> tuple[dict[str, Any], list[tuple[str, int, int]],
             raise _damaged("the table of sections is truncated")
         table.append((str(name), size, struct.unpack_from("<I", view, position)[0]))
         position += 4
+    # Only now, because the checksum covers the table, whose end is known after parsing it. Nothing
+    # has been allocated by its numbers, and the header is limited to MAX_HEADER bytes.
     if zlib.crc32(view[9:position], zlib.crc32(view[4:5])) != crc:
         raise _damaged("checksum of the header does not match")
+    # An entry of the JSON header must not pass for the binary field, which version 1 lacks.
     header.pop(VALUES_CRC, None)
     if start > 9:
         (header[VALUES_CRC],) = struct.unpack_from("<I", view, 9)
@@ -202,6 +205,8 @@ def varint(value: int) -> bytes:
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     """Return a LEB128 integer and the position after it."""
     value = 0
+    # Nine groups of seven bits: larger numbers do not fit the signed 64-bit sizes of the C
+    # decoders.
     for shift in range(0, 63, 7):
         if position >= len(view):
             break

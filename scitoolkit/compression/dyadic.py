@@ -29,6 +29,8 @@ MAX_STEPS = 2**28
 RATE_WEIGHT = 0.08
 SHRINK_UNIT = 256
 # Error, in bounds, that a correction of 1 represents, and the increment of each further unit.
+# Errors from 1 to 2.3 bounds round to the first unit and keep at most 0.9 of the bound; further
+# units are 1.8 apart, which leaves 0.9 as well. The tenth that remains is for rounding.
 FIRST_OUTLIER, NEXT_OUTLIER = 1.4, 1.8
 
 
@@ -115,6 +117,8 @@ def outliers(values: np.ndarray, decoded: np.ndarray, bound: float) -> np.ndarra
     corrections = np.zeros(values.shape, np.int8)
     if away.size:
         units = np.rint((size.reshape(-1)[away] / bound - FIRST_OUTLIER) / NEXT_OUTLIER) + 1
+        # Corrections are int8. Written so that a NaN, of a decoded value that is not finite,
+        # raises.
         if not units.max() <= 127:
             raise OverflowError
         corrections.reshape(-1)[away] = np.copysign(units, error.reshape(-1)[away])

@@ -167,6 +167,7 @@ def decode_field(
             )
         values = _enhance(enhancer, sections["enhancer"], values, bound)
     if "corrections" in sections:
+        # The same multiple of the bound as in `with_corrections`, of which corrections are steps.
         corrections = dyadic.decode_integers(sections["corrections"], shape)
         dyadic.correct(values, corrections, bound * (1 - GUARD))
     return values

@@ -61,6 +61,7 @@ def groups(floats: Mapping[str, h5py.Dataset], texts: Iterable[str]) -> list[Gro
     grouped: list[tuple[set[str], list[str]]] = []
     for text in texts:
         names, together = set(QuantityText.read(text).variables(fields, dims)), [text]
+        # A text may have variables in common with several groups and then joins them to one.
         for other in [f for f in grouped if f[0] & names]:
             grouped.remove(other)
             names, together = names | other[0], [*other[1], *together]
@@ -149,11 +150,13 @@ def verify_quantities(
         if missing := set(parts.variables(variables, dims)) - set(paths):
             raise DataError(f"quantity {text!r} requires {min(missing)!r}, which has no stream")
         original, decoded = {}, {}
+        # Of each quantity: dims of other variables may have the same names and other positions.
+        positions = coordinates
         for name, path in paths.items():
             item, missing_values = originals[path], MissingValues.from_header(named[path])
             if isinstance(item, h5py.Dataset):
                 missing_values |= MissingValues.of_dataset(item)
-                coordinates = coordinates or axes_of(item)[1]
+                positions = positions or axes_of(item)[1]
             values, mask = split_mask(np.asanyarray(item[...]))
             floats = values.dtype.kind == "f"
             special = special_values(values, missing_values, mask) if floats else None
@@ -161,7 +164,7 @@ def verify_quantities(
             back = split_mask(np.asanyarray(decompress(bytes_of[path])))[0]
             decoded[name] = as_float(back, special)
         shapes = {name: x.shape for name, x in original.items()}
-        yield dict(compared(parts, grid_of(shapes, dims, coordinates), original, decoded))
+        yield dict(compared(parts, grid_of(shapes, dims, positions), original, decoded))
 
 
 def _path(variable: str, text: str, named: Mapping[str, Mapping[str, Any]]) -> str:

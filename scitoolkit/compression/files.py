@@ -118,6 +118,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     with as_hdf5(source) as file:
         in_chunks = plan.in_chunks(str(source))
         numbers = itertools.count(_most_dims(file))
+        # By object, not by name: a variable with several hard links is coded once, under the first.
         bounds = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
         together = _together(file, plan)
         if not plan.variables:
@@ -204,6 +205,7 @@ def _restore_file(source: Path, target: Path, share: float) -> list[dict[str, An
     """Decompress a file of streams or filtered datasets and return a record of each variable."""
     refuse_folder(source)
     if is_stream(source):
+        # A memory map reads only the pages of the share that is decoded.
         stream = np.memmap(source, np.uint8, "r").data if share < 1 else source.read_bytes()
         picture = preview(stream, share)
         save = partial(write_raw, target=target) if is_raw(target) else save_array
@@ -329,6 +331,7 @@ def _label(stream: h5py.Dataset, number: int) -> None:
     while path in stream.file:
         path += "_"
     scale = stream.file.create_dataset(path, stream.shape, ">f4")
+    # The text by which netCDF-C recognises a dim without coordinate values.
     scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{stream.size:10d}")
     scale.attrs["_Netcdf4Dimid"] = np.int32(number)
     stream.dims[0].attach_scale(scale)
@@ -616,6 +619,7 @@ def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
 
 
 def _umask() -> int:
+    # The umask can be read only by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return mask

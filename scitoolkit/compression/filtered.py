@@ -110,6 +110,7 @@ def _chunks_of(
         corners = (range(0, n, c) for n, c in zip(slab.shape, made.chunks, strict=True))
         for corner in itertools.product(*corners):
             inside = slab[tuple(slice(i, i + c) for i, c in zip(corner, made.chunks, strict=True))]
+            # HDF5 stores chunks at the edges whole and would pad them likewise.
             whole = np.full(made.chunks, made.fillvalue, made.dtype)
             whole[tuple(slice(n) for n in inside.shape)] = inside
             yield (corner[0] + start, *corner[1:]), whole

@@ -204,6 +204,9 @@ class Hdf5Copy:
             old.read(values)
             new.write(self._redirected(values))
             return
+        # Opaque bytes in the type of the file: numpy has no equal of some types, and a conversion
+        # would change values. The types above hold pointers into the source, which bytes would
+        # copy.
         raw = np.empty(old.shape, np.dtype((np.void, kind.get_size())))
         old.read(raw, mtype=kind)
         new.write(raw, mtype=kind)
@@ -255,11 +258,14 @@ def create_like(
         properties = _plain(item)
     elif properties.get_layout() == h5d.COMPACT:
         properties.set_layout(h5d.CONTIGUOUS)
+    # Backwards, because removing a filter renumbers those after it.
     for number in reversed(range(properties.get_nfilters())):
         code = properties.get_filter(number)[0]
         if not usable(code):
             log.warning("%s: dropped filter %d, which is lossy or cannot write", item.name, code)
             properties.remove_filter(code)
+    # Late allocation: the header of a stream is never written and must not occupy the space of the
+    # original values.
     chunked = properties.get_layout() == h5d.CHUNKED
     properties.set_alloc_time(h5d.ALLOC_TIME_INCR if chunked else h5d.ALLOC_TIME_LATE)
     space = item.id.get_space()

@@ -117,6 +117,7 @@ def compress_files(
     if plan.networks is not None:
         others = seconds[1:] if train_once is not None else seconds
         timed = train_once is not None and others
+        # The first file took training and coding, the others coding alone.
         training = max(seconds[0] - statistics.median(others), 0.0) if timed else None
         Series(plan.networks).account(len(others), training)
 

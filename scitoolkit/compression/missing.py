@@ -101,6 +101,8 @@ class MissingValues:
         mask = ~np.isfinite(values)
         for value in self.in_dtype(values.dtype):
             mask |= values == value
+        # In float64: a Python float would be rounded to the dtype of the values, and a limit that
+        # moves inwards marks valid values as missing.
         if math.isfinite(self.valid_min):
             mask |= values < np.float64(self.valid_min)
         if math.isfinite(self.valid_max):

@@ -175,6 +175,8 @@ def _dims(
     dims = []
     for axis, size in zip((ndim - 2, ndim - 1), shape, strict=True):
         dim = stated[axis] if stated else f"dim {axis + 1}"
+        # A dim of an xarray dataset has one size, and variables of different grids share one
+        # dataset.
         names = (f"{dim}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
         name = next(n for n in names if sizes.setdefault(n, size) == size)
         dims.append(name)

@@ -84,6 +84,7 @@ def _plane_dssim(x: np.ndarray, y: np.ndarray, masked: np.ndarray) -> Figure:
         return gaussian_filter(values * weight, WINDOW_SIGMA, radius=WINDOW_RADIUS) / total
 
     total = gaussian_filter(weight, WINDOW_SIGMA, radius=WINDOW_RADIUS)
+    # Windows average valid points only; one without any gets the mean 0, and is not counted.
     total[total < 1e-12] = np.inf
     mx, my = mean(x), mean(y)
     vx, vy, both = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my

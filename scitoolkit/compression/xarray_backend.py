@@ -71,6 +71,8 @@ class StreamArray(BackendArray):
                 spans.append(slice(chosen, chosen + 1))
                 inner.append(0)
                 continue
+            # Regions are decoded in ascending order and reversed afterwards. A descending slice
+            # that ends at the first entry has the stop None, as -1 would mean the last one.
             low, high = (min(chosen), max(chosen) + 1) if chosen else (0, 0)
             spans.append(slice(low, high))
             stop = chosen.stop - low if chosen.stop >= low else None
@@ -215,6 +217,7 @@ def _original_encoding(encoding: Mapping[str, Any], header: Mapping[str, Any]) -
 
 def _bytes_of(item: h5py.Dataset) -> np.ndarray:
     """Return the bytes of a stream, as a memory map if they are contiguous in the file."""
+    # None for chunked datasets, whose bytes are not contiguous.
     offset = item.id.get_offset()
     if offset is None:
         return np.asarray(item[...])

@@ -325,6 +325,7 @@ def candidates_of(files: StoreFiles) -> dict[str, Candidate]:
     for path, meta in described.items():
         array = _open(files, path)
         if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+            # An array named like one of its dims is the coordinate of that dim.
             scale = bool(path) and path.rpartition("/")[2] in _dims(meta)
             role = "coordinate" if scale else roles.get(path, "")
             candidates[path] = Candidate(array.size, array.ndim, role, meta.mark == FILTERED)
@@ -337,6 +338,7 @@ def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
         folder, _, leaf = name.rpartition("/")
         if leaf in ("zarr.json", ".zarray"):
             meta = ArrayMetadata.read(files, folder)
+            # A folder with metadata of both versions is read as version 3, and is yielded once.
             if meta is not None and (leaf == "zarr.json") == (meta.version == 3):
                 yield folder, meta
 
@@ -392,6 +394,8 @@ class _Copy:
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
             raise ConfigError(what, where=str(self.target)) from None
+        # With the slash, because `u` must not exclude `u2`. The empty prefix of an array at the
+        # root excludes all files of the store, which are those of the array.
         left_out = tuple(f"{path}/" if path else "" for path in self.without)
         names = [name for name in self.files.names() if not name.startswith(left_out)]
         self.files.copy(names, self.folder)
@@ -425,6 +429,8 @@ class _Copy:
                 for file in sorted(p for p in self.folder.rglob("*") if p.is_file()):
                     out.write(file, file.relative_to(self.folder).as_posix())
             flush_file(made)
+        # No system replaces a folder that is not empty by renaming. The copy is complete by now: a
+        # crash between removal and renaming leaves it under its temporary name.
         if self.target.is_dir():
             shutil.rmtree(self.target)
         elif self.target.exists() and made.is_dir():
@@ -560,6 +566,8 @@ def _without_lossy(meta: ArrayMetadata, where: str) -> ArrayMetadata:
                 out.append(codec)
         if {"bytes", "sharding_indexed"} & {str(c["name"]) for c in out}:
             return out
+        # Version 3 of the format requires this order: codecs of arrays, one serializer, codecs of
+        # bytes.
         of_arrays = [c for c in out if c["name"] == "transpose"]
         serializer = {"name": "bytes", "configuration": {"endian": "little"}}
         return [*of_arrays, serializer, *(c for c in out if c not in of_arrays)]

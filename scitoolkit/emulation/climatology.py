@@ -65,6 +65,7 @@ class FieldClimatology:
                 where="climatology.by",
                 fix="climatology.by=constant, or none",
             )
+        # Days with more samples weigh more: the mean is that of all samples in the window.
         share = self.counts[near] / self.counts[near].sum()
         return {n: np.tensordot(share, mean[near], 1) for n, mean in self.means.items()}
 
@@ -136,6 +137,7 @@ def fit_climatology(
     for first in range(0, len(rows), _ROWS):
         batch = source.read(rows[first : first + _ROWS])
         for name, total in sums.items():
+            # Not `+=` with an index: samples of one day occur several times in a batch.
             np.add.at(total, place[first : first + _ROWS], batch[name][:, 0].astype(np.float64))
     shape = (-1, *[1] * len(data.layout.grid))
     means = {n: total / counts.reshape(shape) for n, total in sums.items()}
@@ -189,5 +191,7 @@ def _problem(data: Data, days: np.ndarray, blocks: Sequence[range]) -> str:
 
 def _days_away(days: np.ndarray, day: np.ndarray) -> np.ndarray:
     """Return the days from a day of the year; infinite at another time of the day."""
+    # A year of 366 days for all calendars: across the new year of a shorter one the distance is too
+    # large by a day, or by six of the 360-day calendar.
     away = np.abs(days[:, 0] - day[0])
     return np.where(days[:, 1] == day[1], np.minimum(away, _YEAR - away).astype(float), np.inf)

@@ -149,7 +149,11 @@ def _rows(data: Data, source: Data, times: np.ndarray) -> np.ndarray:
     numbers = _numbers(stored, data, source)
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
+    # The first time is that of the file that the rollout starts from: it sets the length of the
+    # first step, and its values are not read from the forcing.
     slack = _TOLERANCE * float(np.abs(np.diff(wanted)).min(initial=np.inf))
+    # The first stored time that is not below the tolerance; the check below refuses one beyond it.
+    # Written so that NaN is missing.
     place = np.clip(np.searchsorted(numbers, wanted - slack), 0, len(numbers) - 1)
     missing = ~(np.abs(numbers[place] - wanted) <= slack)
     missing[0] = False

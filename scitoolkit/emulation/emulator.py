@@ -99,6 +99,8 @@ class Emulator(nn.Module):
         names = [v.name for v in part.layout.inputs]
         if not any(v.name in old for v in part.layout.outputs):
             return self._named(part, part(*(new[n] for n in names)))
+        # The change of an output is the difference of two diagnoses, so that errors that are the
+        # same before and after a step do not add up in a rollout. One batch computes both.
         both = self._named(part, part(*(torch.cat([new[n], old[n]]) for n in names)))
         out = {}
         for name, value in both.items():

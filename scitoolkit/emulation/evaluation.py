@@ -99,6 +99,7 @@ class Evaluation:
         self.alike = {v.name: alike if v.is_field else 1.0 for v in self.layout.outputs}
         self.num_samples: int = sum(map(len, blocks))
         before = config.data.samples_before
+        # Samples whose history would reach into another part or simulation are left out.
         self.blocks: list[range] = [b[before:] for b in blocks if len(b) > self.lead + before]
         if not self.blocks:
             raise DataError(
@@ -282,6 +283,8 @@ class Evaluation:
     def _rollouts(self) -> tuple[dict[str, dict[str, list[float | None]]], int]:
         longest = (self._longest - 1) // self.lead
         length = min(self.config.rollout.evaluate or longest, longest, MAX_STEPS)
+        # A start near the end of a block gives a shorter rollout: means of late steps are of fewer
+        # starts.
         possible = [(b, s) for b in self.blocks for s in b[: len(b) - self.lead]]
         chosen = np.unique(np.linspace(0, len(possible) - 1, MAX_STARTS).astype(int))
         first = self.blocks[0]
@@ -306,6 +309,7 @@ class Evaluation:
             now, truth = self.frame(start), self.frame(start + lead)
             own = step_once(self.emulator, self.data.inputs(start, self.layout, lead))
             forecasts: dict[str, Frames] = {OWN: own, PERSISTENCE: now}
+            # Only multiples of the usual lead can be reached in repeated steps.
             if self.layout.state and lead > usual and lead % usual == 0:
                 *_, last = rollout(
                     self.emulator,
@@ -354,6 +358,8 @@ class Evaluation:
                 **{name: next(frames) for name, frames in baselines.items()},
             }
             if LINEAR in baselines:
+                # Starts without an earlier frame have no linear extrapolation: it is compared with
+                # the emulator on the starts that both have.
                 frames_of[MATCHED] = forecast
             for kind, frame in frames_of.items():
                 for name in self.outputs:
@@ -417,7 +423,8 @@ class Evaluation:
         own = self.rollouts[MATCHED if baseline == LINEAR else OWN][name]
         count = 0
         for mine, other in zip(own, self.rollouts[baseline][name], strict=True):
-            if mine is None or other is None or mine >= other:
+            # Written so that a NaN, of a rollout that diverged, is not better.
+            if mine is None or other is None or not mine < other:
                 break
             count += 1
         return count

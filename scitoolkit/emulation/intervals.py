@@ -137,6 +137,8 @@ class Pairs:
             >>> Pairs(zeros, zeros, zeros, zeros, np.arange(20), 19).share_inside(0.9)
             0.9
         """
+        # The truth is one more draw beside M members: it is between the j-th from both ends with
+        # probability 1 - 2 j / (M + 1). 1e-9 is for products just below a whole number.
         j = int((1 - coverage) / 2 * (self.members + 1) + 1e-9)
         if j < 1:
             return None
@@ -267,6 +269,7 @@ def calibrate(
 def _lead(pairs: Pairs, settings: UncertaintyConfig) -> Lead:
     error = pairs.truth - pairs.mean
     squares = np.stack([pairs.spread**2, np.ones_like(error)], 1)
+    # Divided by the mean square error, so that the solver has numbers of about 1 in any unit.
     unit = max(float((error**2).mean()), 1e-300)
     slope, floor = nnls(squares / unit, error**2 / unit)[0]
     # Members that agree by chance do not make the error zero.
@@ -325,6 +328,7 @@ def crps(truth: np.ndarray, quantiles: np.ndarray) -> float:
         quantiles: (levels, points) at LEVELS.
     """
     below = truth < quantiles
+    # Twice the mean pinball loss over evenly spaced levels approximates the integral.
     return float(2 * np.mean((below - LEVELS[:, None]) * (quantiles - truth)))
 
 
@@ -337,6 +341,8 @@ def _scores(intervals: Intervals, name: str, step: int, pairs: Pairs) -> Iterato
     yield float(np.abs(error).mean())
     yield float((high - low).mean())
     rms = float(np.sqrt((error**2).mean()))
+    # The truth and the mean of M draws of variance s^2 differ by a mean square of s^2 (1 + 1 / M):
+    # reliable members reach 1 whatever their number.
     fair = 1 + 1 / pairs.members if pairs.members else 1.0
     yield float(np.sqrt(fair * (pairs.spread**2).mean())) / rms if rms else 0.0
     yield float(pairs.crps.mean()) if pairs.members else float("nan")

@@ -159,6 +159,7 @@ def predict_file(
             work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead, forced)
         else:
             work = _MappedParts(emulator, data, pieces, lead)
+        # A rollout is sequential, and processes that divide the fields compute each part together.
         divided = not rolled and not config.training.divides_fields
         with completed(parts, work, divided=divided) as writes:
             if writes:
@@ -190,6 +191,7 @@ def _drivers(
         names = [n for n in config.data.inputs if not set(data.campaign.names[n]) <= computed]
         if not names:
             raise ConfigError("every input is computed by a step", where="predict --forcing")
+        # A step takes its inputs at its beginning: the first at the last sample of the file.
         times = np.concatenate([data.times[-1:], ahead[:-1]])
         drivers = open_drivers(trained, forcing, names, data, times)
         channels = set(drivers.data.layout.variables)
@@ -264,6 +266,8 @@ def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[
     ]
     if not names:
         return []
+    # Three samples show a change in time without a pass over the file; the middle one, because the
+    # first and the last may be at the same phase of a period.
     samples = sorted({0, data.num_samples // 2, data.num_samples - 1})
     first, *others = (data.frame(sample) for sample in samples)
     return [
@@ -404,6 +408,7 @@ class _RolledParts:
     ) -> None:
         self._emulator, self._intervals = emulator, intervals
         self._pieces, self._parts = pieces, parts
+        # Intervals were calibrated on rollouts without it.
         jitter = None if intervals is not None else jitter_of(config, emulator.layout)
         first = data.inputs(data.num_samples - 1, emulator.layout, lead)
         if forced is not None:
@@ -420,6 +425,8 @@ class _RolledParts:
     def __call__(self, number: int) -> dict[str, np.ndarray]:
         piece = self._pieces[number]
         if piece.start != self._next:
+            # Resumed: the previous part holds the state after its last step, under names with a
+            # slash.
             before = on_rank_zero(lambda: self._parts.load(number - 1))
             state = {n: v for n, v in before.items() if "/" in n}
             self._running.continue_at(piece.start, state)
@@ -449,6 +456,8 @@ def _future(data: Data, steps: int, lead: int) -> np.ndarray:
     """Return the sample coordinate of a rollout: dates by the calendar, else by the last step."""
     times = data.times
     if len(times) > 1 and is_dates(times):
+        # All samples are counted and every `lead`-th is used: months differ in length, so that
+        # `lead` times the last step would be another date.
         return times_after(times, steps * lead)[lead - 1 :: lead]
     step = times[-1] - times[-2] if len(times) > 1 else np.asarray(1, dtype="int64")
     if times.dtype.kind == "M" and len(times) == 1:

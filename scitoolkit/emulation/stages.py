@@ -132,6 +132,8 @@ class EmulationStages(Stages):
 
     def measure(self, config: EmulationConfig, data: Data, rows: Rows) -> Mapping[str, Any]:
         """Return the layout, with the ranges of parameters and cells of the training part."""
+        # Only simulations of the training part: ranges of all would tell the emulator of the
+        # others, and extrapolation to those would not be warned of.
         starts = [block.start for block in rows if isinstance(block, range)]
         trained = data.campaign.index.simulation_of(np.array(starts))
         widths = checked_widths(config, data.campaign, data.layout)
@@ -277,6 +279,7 @@ class EmulationStages(Stages):
         if climatology is not None:
             climatology.save(folder)
         if config.uncertainty is not None:
+            # Errors on the training part are too small, and the test part scores the intervals.
             rows = _ranges(opened.parts["validation"])
             calibrate(with_draws(model, config), opened.data, rows, config).save(folder)
 

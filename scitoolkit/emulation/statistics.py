@@ -114,6 +114,7 @@ def guarded_scales(
     for name in emulator.determined:
         typical = statistics.changes.get(name, statistics.values[name][1])
         if size := float(typical.square().mean().sqrt()):
+            # Errors are divided by the scale and squared: this is the weight in the loss.
             scales[name] = size / weight**0.5
     return scales
 

@@ -189,6 +189,8 @@ def _require_same(stream: SimulationStream, data: Data, read: Mapping[str, np.nd
     """
     path = data.campaign.files[0]
     for name, values in stream.extracted(path).items():
+        # Bit for bit: normalisation and scores are of the files, the training is on those in
+        # memory.
         if not np.array_equal(values, read[name]):
             raise DataError(
                 f"{name} of a simulation differs from its file",

@@ -81,6 +81,7 @@ class EmulationTask:
             batch = self.symmetries.draw(batch)
         batch = self._expanded(batch)
         available = batch[self.layout.outputs[0].name].shape[1] - 1
+        # Before `rollout.begin` a single step; none is available where lead is 0.
         free, steps = 0, min(1, available)
         if self._share_done >= self.rollout.begin:
             free, steps = self._drawn(self.rollout.pushforward), self.rollout.steps
@@ -92,6 +93,8 @@ class EmulationTask:
         errors: list[Tensor] = []
         for step in range(free, free + max(steps, 1)):
             target = step + 1 if available else 0
+            # At first the diagnostic network learns from true states; in rollouts from those that
+            # it will be given.
             truth = self._truth(batch, target) if self._share_done < self.rollout.begin else None
             answer = self.model(*self._inputs(batch, state, step), truth=truth)
             errors.append(self._mean(self._errors(batch, answer, target, growth)))

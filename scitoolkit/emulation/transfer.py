@@ -113,6 +113,8 @@ def same_weights_on(emulator: AnyEmulator, config: EmulationConfig, cells: Layou
     layout = on_cells(emulator.layout, cells.grid, cells.coordinates, cells.areas)
     moved = build_any(config, layout)
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
+        # Weights and measured normalisation alone: other buffers follow from the cells, and those
+        # of the new grid have to stay.
         copied = {n for n, _ in old.named_parameters()}
         copied |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
         state = {n: t for n, t in old.state_dict().items() if n in copied}
@@ -159,6 +161,7 @@ def _determines(parameter: np.ndarray, width: np.ndarray) -> bool:
     """Return whether the width increases, or decreases, with the parameter."""
     order = np.argsort(parameter, kind="stable")
     steps, rises = np.diff(width[order]), np.diff(parameter[order])
+    # Rounding of coordinates must not make a constant width rise and fall.
     steps[np.abs(steps) <= _SAME * width.max()] = 0
     return not steps[rises == 0].any() and bool((steps >= 0).all() or (steps <= 0).all())
 
@@ -222,6 +225,8 @@ def _changes(trained: Layout, actual: Layout) -> Iterator[_Change]:
         a, b = cell_widths(first), cell_widths(second)
         even = all(np.ptp(w) <= _SAME * w.mean() for w in (a, b))
         width = float(b.mean())
+        # Trained on several widths: the nearest of them is compared, any width between has no
+        # change.
         low, high = trained.cell_widths.get(dim, (float(a.mean()),) * 2)
         yield _Change(dim, (cells, here), (min(max(width, low), high), width), even)
 

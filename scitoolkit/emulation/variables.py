@@ -210,6 +210,7 @@ class Layout:
             inputs: inputs of this step, by name.
             new: outputs of this step, by name.
         """
+        # Each value moves one age back; age 0 is the present one under its own name.
         older = {v.name: inputs[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
         return {**{name: new[name] for name in self.state}, **older}
 
@@ -266,6 +267,7 @@ class Layout:
             return Variable(**lists)
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
+        # Models of earlier versions lack these entries.
         areas, steps = values.get("areas"), values.get("step_range")
         if areas is not None:
             areas = CellAreas(tuple(areas["dims"]), areas["values"], areas["latitudes"])

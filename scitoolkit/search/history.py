@@ -92,6 +92,8 @@ class History:
         try:
             history = cls([Objective(**o) for o in header["objectives"]])
             spaces = [e["space"] for e in events if "space" in e]
+            # A resumed search may have changed the space: the last one counts, and `Replay`
+            # rewrites the codes of earlier events.
             history.space = Space(spaces[-1])
             for event in map(Replay(history.space), events) if len(spaces) > 1 else events:
                 history.apply(event)
@@ -135,6 +137,7 @@ class History:
 
     def _issue(self, event: Event) -> Trial:
         number, stage = event["trial"], event["stage"]
+        # The event of a later stage has no codes: it continues the trial.
         if number not in self.trials or "codes" in event:
             self.trials[number] = Trial(
                 number,
@@ -172,6 +175,7 @@ class History:
             self.num_pruned += trial.status == "pruned" and not trial.outside
             self.num_failed += trial.status == "failed" and not trial.outside
             return trial
+        # A trial of several stages counts once, with the first of them.
         self.num_done += trial.status != "done" and trial.reached < 0 and not trial.outside
         trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]
         trial.values = tuple(o.loss(trial.metrics) for o in self.objectives)
@@ -184,6 +188,7 @@ class History:
         best = self.best_known
         if not self.feasible(trial):
             return False
+        # A larger budget precedes any loss: losses of different budgets cannot be compared.
         return best is None or (-trial.reached, trial.values) < (-best.reached, best.values)
 
     # --- queries ----------------------------------------------------------------------------

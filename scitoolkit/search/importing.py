@@ -59,6 +59,7 @@ def read_trials(source: Any, space: Space, objectives: Sequence[Objective]) -> l
         except ConfigError as error:
             outside.append(f"trial {number}: {error}")
             continue
+        # The first result of a configuration counts, as in a search, which evaluates none twice.
         trials.setdefault(codes, ImportedTrial(codes, _numbers(metrics), failure))
     if not trials:
         raise DataError(
@@ -193,6 +194,8 @@ def _value(parameter: Parameter, cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     try:
+        # Cells of CSV files are text: JSON first, which reads true, null and lists, then what only
+        # `float` reads, such as inf.
         number = json.loads(cell)
     except ValueError:
         try:

@@ -139,6 +139,7 @@ class SearchJob(Job):
             path.mkdir(parents=True, exist_ok=True)
         write_atomic(best.config_path, dump_config(config))
         job.train(config, best, resume=any(best.checkpoints.iterdir()))
+        # Written last: a folder without it was interrupted and is continued from its checkpoint.
         write_atomic(done, "")
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
@@ -160,6 +161,7 @@ class SearchJob(Job):
             job = job_of(read_document(best / "config.yaml"))
             if data is not None:
                 return job.evaluate(best, data)
+            # The test split is used once: figures that exist are read, not computed again.
             scored = (best / "results.json").is_file()
             tested = Results.read(best) if scored else job.evaluate(best)
             if not (best / "results.json").is_file():

@@ -58,6 +58,7 @@ class Loop:
         self._stop_requested = stop_requested
         self.trial_interrupted = False
         self.running = 0
+        # Times in the log continue those of earlier sessions, whose clocks had other origins.
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
         self.patience, self.pruning = patience, pruning
@@ -91,6 +92,8 @@ class Loop:
         while True:
             began, cpu = time.perf_counter(), time.thread_time()
             with self.record.turn():
+                # Results first, so that the proposals of this turn know them. The order of events
+                # decides the strategy's state, and a replay repeats it.
                 events = [self.finish(outcome) for outcome in outcomes]
                 tasks: list[Any] = []
                 expired = seconds is not None and self.time() >= seconds
@@ -207,6 +210,7 @@ class Loop:
         if not outcome.failure:
             outcome = self.complete(outcome)
         if outcome.failure:
+            # The end of a traceback names the error.
             event |= {"failure": outcome.failure, "error": outcome.error[-4000:]}
         else:
             event["metrics"] = outcome.metrics
@@ -215,6 +219,8 @@ class Loop:
             self.record.apply(event)
             self._interrupted_in_a_row += 1
             self.trial_interrupted |= outcome.failure == INTERRUPTED
+            # Once more in this session: a fault of the machine may pass, and a full disk must not
+            # keep the search busy with one trial.
             if (task.trial, task.stage) not in self._retried:
                 self._retried.add((task.trial, task.stage))
                 self._retries.append(dataclasses.replace(task, resumed=True))
@@ -234,6 +240,7 @@ class Loop:
 
     def _give_up_early(self) -> None:
         history = self.record.history
+        # At least two failures per worker: with many workers the first ones all run at once.
         first = max(self.patience, 2 * self.evaluator.workers)
         if history.num_done == 0 and history.num_failed >= first:
             raise all_failed(history, f"the first {history.num_failed}")

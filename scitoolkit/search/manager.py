@@ -405,6 +405,8 @@ class Search:
             task, now = loop.issue(events[-1]), loop.evaluator.now()
             failure = "imported" if trial.failure else ""
             outcome = Outcome(task, dict(trial.metrics), failure, trial.failure, [], now, now)
+            # Issued and finished in one write: no imported trial is left running, which a resumed
+            # search would evaluate.
             events.append(loop.finish(outcome))
         self.record.write(events)
 
@@ -421,6 +423,8 @@ class Search:
         done = {(t.of, t.seed) for t in self.history.trials.values() if t.of is not None}
         for trial in self.history.ranked()[:count]:
             for k in range(seeds):
+                # Derived from trial and repetition, not drawn: a resumed search recognises what is
+                # done.
                 seed = derive_seed(self.seed, _RETRAIN, trial.id, k)
                 if (trial.id, seed) not in done:
                     event = self._event(
@@ -495,6 +499,8 @@ class Search:
 
         def stop(number: int, _: Any) -> None:
             self._stop_signal = signal.Signals(number).name
+            # A blocking evaluator waits in code of others, which only an exception leaves; the loop
+            # over any other one asks `stop_requested` after each turn.
             if evaluator.blocking:
                 raise KeyboardInterrupt
 

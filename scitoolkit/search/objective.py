@@ -92,6 +92,7 @@ class TrainedTrial:
         values: dict[str, Any] = dict(_SILENT)
         if seed is not None:
             values |= dict.fromkeys(self.seed_keys, seed % _SEED_RANGE)
+        # Not every job has a progress bar or a training seed, and unknown keys would be refused.
         values = {key: value for key, value in values.items() if key in accepted}
         if budget is not None:
             values[self.budget_key] = int(budget)

@@ -80,6 +80,7 @@ class Choice:
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
         """Draw a code other than `code`, uniformly."""
+        # Of one level fewer; those from `code` on are shifted by one, so that `code` is left out.
         other = rng.randrange(len(self.values) - 1)
         return other + (other >= code)
 
@@ -133,6 +134,7 @@ class Stepped(ABC):
             return min(max(round((value - self.low) / self.step), 0), self.levels - 1)
         if not self.log:
             return rng.randrange(self.levels)
+        # Each level stands for the interval up to the next one, and the highest needs its own.
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high + self.step)))
         return min(int((value - self.low) / self.step), self.levels - 1)
 
@@ -202,10 +204,12 @@ class Grid(Stepped):
     @property
     def levels(self) -> int:
         """Number of values."""
+        # In float64, 0.3 / 0.1 is below 3: without the tolerance the last level would be lost.
         return int((self.high - self.low) / self.step + _TOLERANCE) + 1
 
     def value(self, code: Code) -> float:
         """Return the value with a code."""
+        # The product may exceed `high` by its last bit.
         return min(self.low + int(code) * self.step, self.high)
 
     def code(self, value: Any) -> Code:
@@ -273,6 +277,8 @@ class Real:
         start = self.unit(float(code))
         for _ in range(100):
             moved = start + rng.gauss(0.0, 0.15)
+            # A step beyond a bound becomes a new sample: clipped steps would accumulate at the
+            # bounds.
             new = self.from_unit(moved) if 0 <= moved <= 1 else self.sample(rng)
             if new != code:
                 return new
@@ -321,6 +327,7 @@ class Chain:
 
     def skips(self) -> list[tuple[int, int]]:
         """Return all possible skips (start, end)."""
+        # The order is part of the codes in logs: another one would resume them with other skips.
         ends = range(1, self.nodes + 1)
         return [(start, end) for end in ends for start in range(max(0, end - self.reach), end)]
 
@@ -555,6 +562,7 @@ def _prior_problem(kind: Choice | Stepped | Real) -> str:
 
 def _drawn(centre: float, spread: float, rng: random.Random) -> float:
     """Draw a number in 0 ... 1, three times of four from a normal distribution."""
+    # A quarter stays uniform: a wrong prior must not exclude the rest of the range.
     for _ in range(100 if rng.random() < 0.75 else 0):
         if 0 <= (drawn := rng.gauss(centre, spread)) <= 1:
             return drawn
@@ -568,6 +576,7 @@ def _from_unit(share: float, kind: Stepped | Real) -> float:
     else:
         low, high = math.log(kind.low), math.log(kind.high)
         value = math.exp(low + share * (high - low))
+    # exp(log(low)) may round to below `low`, which `code` would refuse.
     return min(max(value, kind.low), kind.high)
 
 
@@ -625,6 +634,7 @@ def _same(a: Any, b: Any) -> bool:
 
     Strings of a configuration file are of a class of their own, which remembers their line.
     """
+    # In Python True == 1, in JSON they differ: the types are compared as well.
     if (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) and a == b:
         return True
     if isinstance(a, list | tuple | Mapping) and isinstance(b, list | tuple | Mapping):

@@ -293,6 +293,8 @@ class SearchRecord:
         if trial.of is not None or trial.outside:
             return
         if trial.status == "done":
+            # Larger budgets first, as in `History.ranked`: otherwise the folder of the winner is
+            # removed.
             self._best.append(((-trial.reached, trial.values), trial.id))
             self._best.sort()
         if self.strategy.budgets:

@@ -431,6 +431,7 @@ def front_figure(history: History) -> Figure | None:
     if len(names) < 2 and not all(t.metrics.get(_COST) is not None for t in trials):
         return None
     x, y = (names[1], names[0]) if len(names) > 1 else (_COST, names[0])
+    # Losses at different budgets cannot be compared, so the front is that of the largest one.
     trials = [t for t in trials if t.reached == trials[0].reached] if trials else []
     if not trials:
         return None
@@ -472,12 +473,15 @@ def importance(history: History, space: Space) -> dict[str, float]:
     trials = [t for t in history.done]
     if len(trials) < 8:
         return {}
+    # Ranks, because the variance of the losses is that of a few diverged trials.
     ranks = np.argsort(np.argsort([t.values[0] for t in trials])).astype(float)
     table = np.array([space.features(t.codes) for t in trials])
     out = {}
     for j, (name, kind) in enumerate(space.variables.items()):
         groups = table[:, j]
         if isinstance(kind, Real) or kind.levels > 12:
+            # Inactive trials (-1) are a group of their own and do not move the quartiles of the
+            # others.
             on = groups >= 0
             edges = np.quantile(groups[on], [0.25, 0.5, 0.75]) if on.any() else []
             groups = np.where(on, np.searchsorted(edges, groups), -1)
@@ -493,6 +497,8 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
     within = sum(
         float(((values[groups == g] - values[groups == g].mean()) ** 2).sum()) for g in levels
     )
+    # Divided by degrees of freedom, as in the adjusted R^2: otherwise a variable with many levels
+    # would explain noise.
     return max(0.0, 1 - (within / (count - len(levels))) / (total / (count - 1)))
 
 

@@ -106,6 +106,7 @@ class Space:
     @cached_property
     def size(self) -> int | float:
         """Number of distinct configurations, ignoring `where`; infinite with a real parameter."""
+        # Only variables that conditions refer to are enumerated; the levels of all others multiply.
         controls = [i for i in self.order if any(i in dict(c) for c in self.conditions)]
         free = [i for i in range(len(self._kinds)) if i not in controls]
         return self._count(controls, free, [None] * len(self._kinds), 0)

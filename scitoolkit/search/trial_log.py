@@ -169,6 +169,8 @@ class TrialLog:
         self._flusher.finish()
         os.close(self._file)
         if self.shared:
+            # Before its lock is released: others see a manager that is alive or none, but no stale
+            # file.
             self._name_of(self.manager).unlink(missing_ok=True)
         for lock in self._locks:
             os.close(lock)
@@ -189,6 +191,8 @@ class TrialLog:
     def _take_lock(self) -> int:
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
+            # Shared managers admit each other and exclude a search that believes to be alone. The
+            # kernel releases locks of processes that were killed.
             kind = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -232,6 +236,8 @@ class _Flusher:
         while True:
             self.wanted.wait()
             self.wanted.clear()
+            # Read before flushing: if `finish` is called meanwhile, one more flush follows, with
+            # what was written in between.
             end = self._end
             try:
                 os.fdatasync(self._file)
@@ -262,6 +268,7 @@ def _read(path: Path, start: int = 0) -> tuple[list[Event], int]:
             if not isinstance(event, dict) or "event" not in event:
                 raise ValueError("not an event")
         except ValueError as error:
+            # An invalid last line is what a crash leaves; anywhere else it is damage.
             if end + len(line) >= len(data):
                 break
             raise CheckpointError(

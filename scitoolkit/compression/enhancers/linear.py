@@ -217,9 +217,13 @@ def _rounded(gram: np.ndarray, target: np.ndarray, exponent: int) -> tuple[np.nd
     for k, (a, b) in enumerate(zip(gram, target, strict=True)):
         if not (np.isfinite(a).all() and np.isfinite(b).all()) or not a.any():
             continue
+        # Classes of few points, or of fields that vary along one dim, have singular normal
+        # equations.
         ridge = 1e-6 * np.trace(a) / NUM_TAPS * np.eye(NUM_TAPS)
         solved = np.clip(np.rint(np.linalg.solve(a + ridge, b) / unit), -32767, 32767)
         rounded = solved * unit
+        # The decrease of the sum of squares with the rounded taps and without the ridge, which is
+        # no part of the error. A class whose rounded taps would lose keeps zeros.
         won = 2 * rounded @ b - rounded @ a @ rounded
         if won > 0:
             taps[k], gain = solved, gain + won
@@ -237,6 +241,8 @@ def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int)
     else:
         sample = field[::step, ::step, ::step].reshape(-1)
     shares = np.arange(1, num_classes) / num_classes
+    # Rounded before the fit: points are classified with the limits that are stored. Equal quantiles
+    # are joined, because readers refuse limits that do not rise.
     return np.unique(np.quantile(sample, shares).astype(np.float32))
 
 

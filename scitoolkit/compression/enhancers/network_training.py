@@ -144,6 +144,8 @@ def _samples(
     rng = np.random.default_rng(0)
     count = len(seen) // (len(limits) + 1)
     members = [np.flatnonzero(group == g) for g in range(len(limits) + 1)]
+    # The networks are trained as one batch, so each needs as many samples: drawn with replacement
+    # from its group, or from all points where a group has none.
     chosen = [rng.choice(m if m.size else np.arange(len(seen)), count) for m in members]
     order = np.stack(chosen, axis=1)
     return limits, stencils[order], errors[order].astype(np.float32)

@@ -136,6 +136,8 @@ class CodedBlocks:
         if len(view) < 4 or view[0] != VERSION or max(view[1:4]) > MAX_EDGE:
             raise DataError("damaged stream: the header of the blocks is invalid")
         blocks = Blocks(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
+        # A block has at least a byte for its size: a damaged shape is refused before lists are made
+        # of it.
         if len(blocks) > len(view):
             raise DataError("damaged stream: fewer bytes than blocks")
         sizes, at = [], 4
@@ -200,6 +202,7 @@ def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
     """Return the settings fitted to a block in the middle of the field."""
     places = np.ravel_multi_index([(n - 1) // 2 for n in blocks.counts], blocks.counts)
     part = _part(field, blocks, int(places))
+    # Of the whole field: the margin for rounding that C derives from it must suffice in each block.
     largest = max(abs(float(field.min())), abs(float(field.max())))
     out = np.empty(MAX_SETTINGS, np.uint8)
     used = call(

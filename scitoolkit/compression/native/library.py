@@ -227,6 +227,8 @@ def enhancer_in(parameters: Sequence[int]) -> tuple[str, bytes] | None:
         DataError: its limits do not rise.
     """
     words = list(parameters)
+    # Words: magic, flags, bound (2), fill (2), number of dims, the dims, then entries of one word
+    # with kind (8 bits) and length (24 bits) and so many words; see docs/format/chunk.md.
     at = 7 + words[6] if len(words) > 7 and words[0] == EXTENDED else len(words)
     while at < len(words):
         kind, count = words[at] >> 24, words[at] & 0xFFFFFF

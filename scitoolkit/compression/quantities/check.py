@@ -55,6 +55,8 @@ class Quantity:
         expression, self.averaged = text.parsed(list(original), grid.dims)
         self.arguments: dict[str, tuple[str, Stencil]] = {}
         place: dict[sympy.Symbol, str] = {}
+        # Sorted, because sets of symbols are ordered by a hash that differs between processes, and
+        # sums in another order round differently.
         for node in sorted(unknowns(expression), key=str):
             name, orders = derivative_of(node, grid.dims)
             symbol = sympy.Dummy(f"a{len(place)}", real=True)

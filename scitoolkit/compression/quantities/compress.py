@@ -206,9 +206,13 @@ def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
     )
     for name, variable in problem.variables.items():
         limit = math.inf if variable.relative else _extent(problem.original[name])
+        # A bound above the extent gains nothing, as the field then is a constant; it has to be
+        # finite.
         a_priori[name] = min(a_priori.get(name, math.inf), variable.cap, limit)
     factor = _best_factor(_sample(problem), a_priori, options)
     coded = _coded(problem, a_priori, factor, options)
+    # `_holds` marks points that a reader decodes otherwise than the repairs assumed, which may
+    # break a quantity again: hence several rounds.
     for _ in range(CHECKS):
         if not repair(problem.quantities, problem.original, coded.repairs):
             break
@@ -250,6 +254,8 @@ def _coded(
         decoded = split_mask(np.asanyarray(decompress(bases[name])))[0]
         decoded = decoded.astype(decoded.dtype.newbyteorder("="), copy=False)
         # A step in log|x| differs from point to point, so pw_rel variables are only patched.
+        # Whole steps of twice the bound bring any value to within the bound, and slightly shorter
+        # ones do so in spite of rounding.
         step = 0.0 if variable.relative else 2 * a_priori[name] * (1 - 1e-9)
         step = step if np.finfo(np.float64).tiny < step < math.inf else 0.0
         repairs[name] = Repairs(variable.plain, decoded, step, variable.special)
@@ -275,6 +281,9 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
         since = list(sizes.values())
         best = since.index(min(since)) if since else 0
         widest = all(factor * a_priori[n] >= widths[n] for n in a_priori)
+        # The size falls with the factor until repairs outweigh it: three larger ones in a row end
+        # the search. Factors without a repair are far below the optimum, hence the longer step
+        # below.
         if len(since) - best > 2 or widest:
             break
         factor *= GROWTH if touched else GROWTH**2
@@ -295,6 +304,7 @@ def _sample(problem: Problem) -> Problem:
         coordinates = {
             d: np.asarray(x)[inner[grid.dims.index(d)]] for d, x in grid.coordinates.items()
         }
+        # The tolerance refers to the range in the whole arrays, which the block does not have.
         if text.mode == "rel":
             text = replace(text, mode="abs", value=float(quantity.tolerance))
         part = replace(grid, shape=next(iter(original.values())).shape, coordinates=coordinates)
@@ -307,6 +317,8 @@ def _with_repairs(stream: bytes, variable: Variable, repairs: Repairs) -> bytes:
     header, views = unpack(stream)
     sections = {name: bytes(data) for name, data in views.items()}
     if variable.own is not None:
+        # Decoders derive their step from the bound in the header: it is fixed before the requested
+        # bound takes its place.
         if "range" in header:
             header["error_bound"] = error_bound_of(header)
         header["bound"] = {"mode": variable.own.mode, "value": variable.own.value}

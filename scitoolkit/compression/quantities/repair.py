@@ -59,6 +59,8 @@ class Repairs:
         places, error = places[error != 0], error[error != 0]
         with np.errstate(all="ignore"):
             units = np.rint(error / self.step) if self.step else np.zeros(len(places))
+        # A value is moved once: two quantities that pull it apart would move it to and fro for
+        # ever.
         gentle = (units != 0) & (np.abs(units) < MAX_UNITS) & (self.units[places] == 0)
         moved = places[gentle]
         self.units[moved] = units[gentle]
@@ -120,6 +122,8 @@ def _chosen(
         return quantity.spread(broken) & ~(change == 0)
     push = np.where(np.isfinite(push) & quantity.spread(broken), np.maximum(push, 0.0), 0.0)
     total = float(wanted.max()) * quantity.num_averaged
+    # Only contributions in the direction of the error, largest first, until they sum to what has to
+    # be removed: fewest repairs per mean.
     order = np.argsort(push, axis=None)[::-1]
     enough = np.searchsorted(np.cumsum(push.reshape(-1)[order]), total * int(broken.sum())) + 1
     chosen = np.zeros(push.size, bool)
@@ -182,6 +186,8 @@ def _contributions(
     with np.errstate(all="ignore"):
         sign = np.sign(value - wanted)
         for number, ((key, *_), part) in enumerate(zip(terms, parts, strict=True)):
+            # The error that vanishes when one argument alone is exact, divided among the points of
+            # its stencil in proportion to their part of the argument's error.
             share = value - quantity.of_arguments({**now, key: true[key]}, at)
             out[number] = sign * share * part / (now[key] - true[key])
     return np.where(np.isfinite(out), out, 0.0)

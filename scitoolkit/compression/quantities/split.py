@@ -71,6 +71,8 @@ def _shares(
             with np.errstate(all="ignore"):
                 changes.append(np.abs(moved - value))
         change = np.where(np.isfinite(changes), changes, 0.0).max(0)
+        # Errors of a variable and of its derivatives may add up: slopes are summed, not maximised.
+        # 1e-300 stands for a bound of 0, where the quotient would be NaN.
         slopes[name] = slopes[name] + change / max(bounds[name], 1e-300)
     shares = {}
     for name, slope in slopes.items():

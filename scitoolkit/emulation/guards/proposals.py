@@ -83,6 +83,7 @@ def means(
     constant: dict[str, float | Literal["kept"]] = {}
     for name, values in frames.items():
         spread = float(np.std(values)) or 1.0
+        # `values` has the sample dim in front, which `Grid.position` counts.
         if dims and np.abs(values.mean(dims)).max() < ZERO * spread:
             zero[name] = 0.0
             continue
@@ -103,6 +104,8 @@ def wall_values(frames: Frames, grid: Grid) -> list[tuple[dict[str, tuple[float,
         if axis != "chebyshev":
             continue
         place, size = grid.position(dim), grid.sizes[dim]
+        # Gauss points do not include the walls: values there are those of the polynomial through
+        # the points, whose coefficients are a linear function of the values.
         points = -np.cos(np.pi * (np.arange(size) + 0.5) / size)
         vander = np.polynomial.chebyshev.chebvander
         ends = vander(np.array([-1.0, 1.0]), size - 1) @ np.linalg.inv(vander(points, size - 1))

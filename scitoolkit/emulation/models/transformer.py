@@ -169,6 +169,8 @@ class FieldTransformer(nn.Module):
                 places, n = places + self.shared[i].rank * n, n * self.shared[i].size
             steps = torch.arange(many, dtype=h.dtype, device=h.device)
             if wraps:
+                # Whole waves in the period; those above n / 2 equal slower ones at the patches,
+                # hence the remainder.
                 waves = 2 * math.pi / n * (1 + steps % max(n // 2, 1))
             else:
                 # From half a turn over the whole dim to half a turn between neighbours.

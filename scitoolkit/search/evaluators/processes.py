@@ -104,6 +104,8 @@ class Processes(Evaluator):
         outcomes = [o for h in ready if isinstance(h, Connection) for o in self._read(handles[h])]
         for worker in {handles[h].number: handles[h] for h in ready}.values():
             if not worker.process.is_alive():
+                # Again, for what it sent between the reading above and its end.
+                outcomes += self._read(worker)
                 outcomes += self._handle_exit(worker)
         return outcomes + self._enforce_limits()
 
@@ -137,6 +139,8 @@ class Processes(Evaluator):
 
     def _handle_exit(self, worker: _Worker) -> list[Outcome]:
         code = worker.process.exitcode
+        # Reset when a worker is ready, so that deaths during trials do not add up. Exit code 1 is
+        # that of an exception at import, which another start would repeat.
         worker.failed_starts += 1
         if worker.failed_starts > 1 and (code == 1 or worker.failed_starts > 3):
             raise BackendError(
@@ -180,6 +184,7 @@ class Processes(Evaluator):
             environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
         with _environment(environment):
             process.start()
+        # The worker alone holds its end now: the pipe ends when it dies.
         theirs.close()
         worker.process, worker.pipe, worker.ready = process, ours, False
 

@@ -81,6 +81,7 @@ class BayesianSearch(Strategy):
 
     def observe(self, trial: Trial) -> None:
         """Pass the result to the optimiser, which maximises and accepts failures."""
+        # DeepHyper takes results that begin with F for failures.
         result: Any = "F_failed"
         if trial.status == "done":
             loss = [-value for value in trial.values]

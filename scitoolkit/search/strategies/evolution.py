@@ -72,9 +72,9 @@ class AgingEvolution(Strategy):
     def _parent(self, rng: random.Random) -> Trial:
         drawn = rng.sample(range(len(self.alive)), self.tournament_size)
         trials = [self.alive[i] for i in sorted(drawn)]
-        # Scores at larger budgets are more reliable: compare trials at the largest budget only.
         least = min(t.violation for t in trials)
         trials = [t for t in trials if t.violation == least]
+        # Scores at larger budgets are more reliable: compare trials at the largest budget only.
         longest = max(t.reached for t in trials)
         trials = [t for t in trials if t.reached == longest]
         return trials[best_of([t.values for t in trials])]

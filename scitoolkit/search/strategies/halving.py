@@ -89,6 +89,7 @@ class SuccessiveHalving(Strategy):
 
     def propose(self, rng: random.Random) -> Proposal:
         """Return the best promotion, from the largest budget down, or a new configuration."""
+        # Largest budgets first: a worker that is free completes a good trial before new ones begin.
         for stage in reversed(range(len(self.budgets) - 1)):
             for bracket in self.rungs:
                 for _, trial in bracket[stage][: len(bracket[stage]) // self.factor]:

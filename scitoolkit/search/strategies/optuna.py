@@ -69,6 +69,7 @@ class OptunaSearch(Strategy):
             asked, codes = self._ask()
             self._asked = None
             if codes != trial.codes:  # enqueued, or a mutation of the proposal
+                # Otherwise the study would count it as running for ever, and keep away from it.
                 self._study.tell(asked, state=_state("FAIL"))
                 asked = None
             self._running[trial.id] = asked
@@ -80,6 +81,8 @@ class OptunaSearch(Strategy):
             return
         asked, values = self._running.pop(trial.id), list(trial.values)
         failed = trial.status != "done"
+        # The number of objectives is known from the first result, and a study cannot change it.
+        # Trials asked from the former study are unknown to the new one.
         if not failed and not self._told and len(values) > 1:
             self._study, asked, self._running = self._new_study(len(values)), None, {}
         self._told += not failed

@@ -22,7 +22,12 @@ from scitoolkit.compression import (
 )
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.files import FilePlan, compress_file, wanted_variables
+from scitoolkit.compression.files import (
+    FilePlan,
+    compress_file,
+    decompress_file,
+    wanted_variables,
+)
 from scitoolkit.compression.quantities.stencil import Stencil
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError
@@ -79,6 +84,26 @@ def test_verify_tells_each_quantity_and_refuses_another_original(tmp_path, capsy
         file["native_fields/temperature"][3, 3, 3] *= 1.05
     assert run_cli(["verify", str(small), str(other)]) == 4
     assert texts[1] in capsys.readouterr().err
+
+
+def test_each_quantity_is_verified_with_the_positions_of_its_own_dims(tmp_path):
+    original, small = tmp_path / "a.h5", tmp_path / "c.h5"
+    texts = {"dif(ua, x): abs=1e-3": ("a", "ua", 1.0), "dif(ub, x): abs=1e-3": ("b", "ub", 0.01)}
+    with h5py.File(original, "w") as file:
+        for group, name, step in texts.values():
+            x = file.create_dataset(f"{group}/x", data=np.arange(64) * step)
+            x.make_scale("x")
+            u = file.create_dataset(f"{group}/{name}", data=np.sin(np.arange(64) / 10))
+            u.dims[0].attach_scale(x)
+    compress_file(original, small, FilePlan(None, {}, Options(), quantities=tuple(texts)))
+    decompress_file(small, tmp_path / "back.h5")
+    records = {record["name"]: record for record in verify_file(small, original)}
+    with h5py.File(original) as before, h5py.File(tmp_path / "back.h5") as after:
+        for text, (group, name, step) in texts.items():
+            error = after[f"{group}/{name}"][...] - before[f"{group}/{name}"][...]
+            largest = np.abs(np.gradient(error, step)).max()
+            assert records[text]["max_error"] == pytest.approx(largest, rel=1e-6)
+            assert 0 < largest <= 1e-3
 
 
 def test_a_region_may_be_tighter_than_the_rest_and_needs_a_bound_of_the_rest():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scitoolkit.core.config import ConfigProblems, load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.evaluation import OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.fields import write_fields
 
@@ -227,3 +229,12 @@ def test_nan_in_the_training_part_is_told_with_its_samples(job, tmp_path):
                 split={"train": 8, "validation": 2, "test": 0},
             )
         )
+
+
+def test_a_rollout_that_becomes_nan_is_not_better():
+    evaluation = Evaluation.__new__(Evaluation)
+    evaluation.rollouts = {
+        OWN: {"u": [0.1, math.nan, math.nan]},
+        PERSISTENCE: {"u": [1.0, 2.0, 3.0]},
+    }
+    assert evaluation.steps_better("u", PERSISTENCE) == 1

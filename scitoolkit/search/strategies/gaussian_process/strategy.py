@@ -29,6 +29,9 @@ from scitoolkit.search.trial import Trial
 
 GLOBAL_EVERY = 4
 """One proposal in this many maximises the acquisition globally, the others in the trust region."""
+# Losses: size to which larger ones are scaled, and where they are clipped, so that squares are
+# finite in float64. `_CHECKED`: refused candidates after which a sample is drawn. `_FEWEST`:
+# results that a model needs.
 _LARGE, _LARGEST = 1e50, 1e100
 _CHECKED = 64
 _FEWEST = 3
@@ -178,6 +181,8 @@ class GaussianProcessSearch(Strategy):
         filled = np.where(np.isnan(known), _OFF, known)
         refused: set[Codes] = set()
         for row in candidates:
+            # The kernel matrix of two equal points is singular, and a real value that differs in
+            # its last digits would have other codes.
             near = np.abs(filled - np.where(np.isnan(row), _OFF, row)).max(axis=1) < _NEAREST
             codes = self.embedding.codes(row)
             if near.any() or codes in self.seen or codes in refused:
@@ -279,6 +284,8 @@ def compressed(losses: Array) -> Array:
     middle = np.median(losses)
     scale = np.median(np.abs(losses - middle)) or losses.std() or 1.0
     out = (losses - middle) / scale
+    # The model assumes normal noise of one size, and a few diverged trials would set it: what is
+    # worse than the median only has to look bad, not by how much.
     out = np.where(out > 0, np.log1p(np.clip(out, 0, _HOPELESS)), out)
     return (out - out.mean()) / (out.std() or 1.0)
 
