@@ -254,7 +254,7 @@ def test_a_library_whose_bytes_have_changed_is_not_loaded(store, no_compiler, mo
     assert unpacked.read_bytes() == library
     for damaged in (library[:-1], library[:-1] + b"x", b""):
         unpacked.write_bytes(damaged)
-        with pytest.raises(BackendError, match="a prebuilt kernel is damaged.*rm -r "):
+        with pytest.raises(BackendError, match=r"a prebuilt kernel is damaged.*rm -r "):
             compiling.load_library(SOURCE)
     (prebuilt.PREBUILT / prebuilt.ARCHIVE).unlink()
     path.write_bytes(library)
