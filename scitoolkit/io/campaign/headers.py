@@ -15,7 +15,7 @@ import numpy as np
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
-from scitoolkit.io.loader.hdf5 import hdf5_dims, open_hdf5
+from scitoolkit.io.loader.hdf5 import hdf5_dims, implied_fill, open_hdf5
 from scitoolkit.io.loader.mapped import unwritten
 
 if TYPE_CHECKING:
@@ -198,11 +198,12 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                 if b"NAME" in keys and _is_bare_dim(h5py.Dataset(item)):
                     continue
                 dataset = h5py.Dataset(item)
+                stated = _attributes(dataset.attrs) if keys else {}
                 variables[name] = Stored(
                     name,
                     shape,
                     _dims(dataset, keys),
-                    _attributes(dataset.attrs) if keys else {},
+                    stated | implied_fill(dataset, stated),
                     dtype.str,
                     *_placed(item, shape, in_place),
                 )
