@@ -62,7 +62,8 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
             flush_file(temporary)
         for path, copy in earlier.items():
             if path.exists():
-                _link_or_copy(path, copy)
+                copy.unlink(missing_ok=True)
+                shutil.copy2(path, copy, follow_symlinks=False)
         for path, temporary in temporaries.items():
             replaced.append(path)
             temporary.replace(path)
@@ -76,15 +77,6 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
     finally:
         for path in (*temporaries.values(), *earlier.values()):
             path.unlink(missing_ok=True)
-
-
-def _link_or_copy(path: Path, other: Path) -> None:
-    """Give a file a second name; copy it where the file system has one name for each file."""
-    other.unlink(missing_ok=True)
-    try:
-        os.link(path, other, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(path, other, follow_symlinks=False)
 
 
 def move_into_place(temporary: Path, path: Path) -> None:

@@ -158,36 +158,33 @@ def find(source: str, flags: tuple[str, ...]) -> Path | None:
     """
     name = f"{digest(source, flags)}.so"
     root = folder()
-    names = (f"{level}/{name}" for level in usable_levels())
-    member = next((each for each in names if (root / each).is_file()), None)
-    if member is None:
-        return None
-    if hashlib.sha256((root / member).read_bytes()).hexdigest() != _digests().get(member):
+    paths = (root / level / name for level in usable_levels())
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None and _line(path) not in _stored_lines():
         unpacked = root != PREBUILT
         raise BackendError(
             "a prebuilt kernel is damaged: its bytes have not the digest stored in the package",
-            where=str(root / member),
+            where=str(path),
             fix=f"rm -r {root}" if unpacked else "pip install --force-reinstall scitoolkit",
         )
-    return root / member
+    return path
 
 
 def write_digests() -> None:
     """Write the digests of all libraries in `PREBUILT`, which has to be done after building."""
-    paths = sorted(PREBUILT.glob("*/*.so"))
-    lines = (
-        f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.parent.name}/{p.name}" for p in paths
-    )
-    write_atomic(PREBUILT / DIGESTS, "".join(f"{line}\n" for line in lines))
+    lines = map(_line, sorted(PREBUILT.glob("*/*.so")))
+    write_atomic(PREBUILT / DIGESTS, "\n".join([*lines, ""]))
 
 
-def _digests() -> dict[str, str]:
-    """Return {level/name: digest} as written by `write_digests`; empty without the file."""
-    try:
-        lines = (PREBUILT / DIGESTS).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    return {name: value for value, _, name in (line.partition("  ") for line in lines)}
+def _line(path: Path) -> str:
+    """Return the line of a library in `DIGESTS`: the digest of its bytes, its level and name."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.parent.name}/{path.name}"
+
+
+def _stored_lines() -> list[str]:
+    """Return the lines that `write_digests` wrote; none without the file."""
+    file = PREBUILT / DIGESTS
+    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
 
 
 def num_usable() -> int:
