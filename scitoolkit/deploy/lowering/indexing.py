@@ -270,7 +270,7 @@ def _put_where(
     after = shape[start + len(mask.shape) :]
     if any(index is not None for index in indices[:-1]) or len(value.shape) > len(after):
         raise ConfigError(
-            "an assignment to true elements, of which each has a value of its own",
+            "an assignment of several values at a mask",
             where="export to C",
             fix="torch.where(mask, values, x)",
         )
