@@ -325,13 +325,12 @@ def _scattered(
     entries = builder.store(own.expand(where), builder.new(where, start.dtype))
     at, name = f"{into.buffer.name}[p]", into.buffer.name
     text = way.format(at, f"{entries.buffer.name}[i]")
-    outside = f"{name}[-1 - p] = NAN" if start.dtype.startswith("float") else "continue"
-    builder.emit(
+    loop = (
         f"for (int64_t i = 0; i < {numel(where)}; i++) {{\n"
-        f"  const int64_t p = {place.buffer.name}[i];\n"
-        f"  if (p < 0) {outside};\n  else {at} = {text};\n}}",
-        into,
-        place,
-        entries,
+        f"  const int64_t p = {place.buffer.name}[i];\n  if (p "
     )
+    lines = f"{loop}>= 0) {at} = {text};\n}}"
+    if start.dtype.startswith("float"):  # last, as an index in range may write there
+        lines += f"\n{loop}< 0) {name}[-1 - p] = NAN;\n}}"
+    builder.emit(lines, into, place, entries)
     return into
