@@ -167,3 +167,16 @@ def test_restarts_that_repeat_rows_are_refused(tmp_path, overlap, parts):
 def test_simulations_far_apart_in_time_stay_apart(tmp_path):
     files(tmp_path, [FIRST, FIRST + 1000, FIRST + 5000])
     assert simulations(tmp_path) == 3
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_files_of_one_sample_that_are_missing_are_a_gap(tmp_path, timed):
+    for number in (0, 1, 2, 6, 7, 8):
+        coords = {"time": float(number)} if timed else {}
+        data = xr.Dataset({"u": (("y", "x"), np.full((8, 9), number, "f4"))}, coords)
+        data.to_netcdf(tmp_path / f"out_{number:04d}.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="missing between rows 2 and 3"):
+        open_campaign(tmp_path, ["u"])
+    found = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    assert found.index.breaks.tolist() == [3]
+    assert found.index.starts(found.index.blocks, 2).tolist() == [0, 1, 3, 4]
