@@ -26,6 +26,9 @@ from rank_process import Rank
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
     "torch",
+    "torch._dynamo",  # the first step of any optimizer imports it
+    "torch_geometric.data",
+    "dask.array",
     "h5py",
     "h5netcdf",
     "xarray",
