@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -24,6 +25,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if getattr(getattr(item, "function", None), "needs_device", False):
             item.add_marker(pytest.mark.device)
+
+
+def pytest_collection_finish():
+    """Spare the collector of cycles the modules and tests, which live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
