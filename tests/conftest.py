@@ -33,6 +33,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """Let the interpreter finalise them: bindings of C++ report what it does not as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def hdf5_is_intact():
     """Forget failed writes: after one, the command line would end the process of the tests."""
