@@ -34,7 +34,7 @@ def pytest_collection_finish():
 
 
 def pytest_unconfigure():
-    """Let the interpreter finalise them: bindings of C++ report what it does not as leaks."""
+    """Let the interpreter finalise them: bindings of C++ report frozen objects as leaks."""
     gc.unfreeze()
 
 
