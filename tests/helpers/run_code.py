@@ -11,4 +11,4 @@ if __name__ == "__main__":
     warnings.simplefilter("error")
     # torch-geometric calls torch.jit.script while it is imported.
     warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)
-    exec(compile(code, "<string>", "exec"), globals())
+    exec(compile(code, "<string>", "exec", dont_inherit=True), globals())

@@ -1,7 +1,8 @@
 """Workflows that train a network, on a device other than the CPU: train, evaluate, report.
 
 The quick ones run with every test of the device contract, on fewer frames, cells and steps; `slow`
-ones are all that train one, as they are shipped except for the number of steps.
+ones are all others that train one, and the forecast of all cells, as they are shipped except for
+the number of steps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from scitoolkit import api
 from scitoolkit.testing.device import require_gpu
 
 pytestmark = pytest.mark.device
-SLOWLY = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {
     "water_deepmd": ("training.steps=2", "statistics_frames=4"),
