@@ -164,6 +164,25 @@ def implied_fills(path: Path, names: Sequence[str]) -> dict[str, float]:
     return {name: fill["_FillValue"] for name, fill in fills.items() if fill}
 
 
+def unfollowed_links(path: Path) -> dict[str, str]:
+    """Return {name: what it points to} of links into other files and of links to nothing."""
+    links: dict[str, str] = {}
+    with open_hdf5(path) as file:
+
+        def note(name: bytes, about: Any) -> None:
+            if about.type not in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
+                return
+            parts = file.id.links.get_val(name)
+            target = parts if isinstance(parts, tuple) else (parts,)
+            if len(target) > 1 or file.get(name) is None:
+                links[name.decode(errors="replace")] = ": ".join(
+                    part.decode(errors="replace") for part in target
+                )
+
+        file.id.links.visit(note, info=True)
+    return links
+
+
 def _has_unwritten(dataset: Any) -> bool:
     """Return whether a dataset may have parts that were never written, or are in other files."""
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biufc":
