@@ -206,8 +206,7 @@ def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
     )
     for name, variable in problem.variables.items():
         limit = math.inf if variable.relative else _extent(problem.original[name])
-        # A bound above the extent gains nothing, as the field then is a constant; it has to be
-        # finite.
+        # A bound above the extent gains nothing, as the field then is a constant.
         a_priori[name] = min(a_priori.get(name, math.inf), variable.cap, limit)
     factor = _best_factor(_sample(problem), a_priori, options)
     coded = _coded(problem, a_priori, factor, options)
@@ -281,9 +280,9 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
         since = list(sizes.values())
         best = since.index(min(since)) if since else 0
         widest = all(factor * a_priori[n] >= widths[n] for n in a_priori)
-        # The size falls with the factor until repairs outweigh it: three larger ones in a row end
-        # the search. Factors without a repair are far below the optimum, hence the longer step
-        # below.
+        # The size falls with the factor until repairs outweigh it: more than two factors since the
+        # best one end the search. Factors without a repair are far below the optimum, hence the
+        # longer step below.
         if len(since) - best > 2 or widest:
             break
         factor *= GROWTH if touched else GROWTH**2

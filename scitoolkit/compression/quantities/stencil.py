@@ -87,8 +87,8 @@ def _first(x: np.ndarray, dim: str, n: int) -> np.ndarray:
     if n < 2:
         return band
     before, after = steps[:-1], steps[1:]
-    # Steps that differ by rounding would give the middle point a tiny weight, through which a missing
-    # value there would spread to its neighbours.
+    # Steps that differ by rounding would give the middle point a tiny weight, through which a
+    # missing value there would spread to its neighbours.
     if np.allclose(steps, steps[0], rtol=1e-12, atol=0):
         before = after = np.full(n - 2, steps[0])
     band[1:-1, 0] = -after / (before * (before + after))
