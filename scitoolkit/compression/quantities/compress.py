@@ -280,9 +280,9 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
         since = list(sizes.values())
         best = since.index(min(since)) if since else 0
         widest = all(factor * a_priori[n] >= widths[n] for n in a_priori)
-        # The size falls with the factor until repairs outweigh it: more than two factors since the
-        # best one end the search. Factors without a repair are far below the optimum, hence the
-        # longer step below.
+        # The size falls with the factor until repairs outweigh it: two sizes after the smallest one
+        # end the search. Factors without a repair are far below the optimum, hence the longer step
+        # below.
         if len(since) - best > 2 or widest:
             break
         factor *= GROWTH if touched else GROWTH**2
