@@ -480,7 +480,7 @@ def importance(history: History, space: Space) -> dict[str, float]:
     for j, (name, kind) in enumerate(space.variables.items()):
         groups = table[:, j]
         if isinstance(kind, Real) or kind.levels > 12:
-            # Inactive trials (-1) are a group of their own and do not move the quartiles of the
+            # Inactive trials (-1) are a separate group and do not move the quartiles of the
             # others.
             on = groups >= 0
             edges = np.quantile(groups[on], [0.25, 0.5, 0.75]) if on.any() else []

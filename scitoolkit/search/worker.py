@@ -135,7 +135,7 @@ def failure_kind(error: BaseException) -> str:
         if isinstance(cause, OSError) and cause.errno in _FAULTS:
             return _FAULTS[cause.errno]
         cause = cause.__cause__ or cause.__context__
-    # Libraries such as HDF5 raise errors of their own with the system's message in the text.
+    # Libraries such as HDF5 raise other errors with the system's message in the text.
     kinds = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
     return kinds[0] if kinds else "raised"
 
