@@ -95,12 +95,30 @@ left out of all fields. The log names each dim, and a dim whose centres are not 
 *When not.* The mean of two faces smooths waves of a few cells, and its divergence is not the one
 that the program computed: for budgets, learn the faces as they are stored.
 
+## Missing values
+
+Missing are `_FillValue` and `missing_value`, one or several, numbers or text; the default fill
+value of the netCDF library where it filled the variable; and what lies outside `valid_min`,
+`valid_max` or `valid_range`. Limits of packed integers are packed as well, unless they are floats.
+A row with a missing value is refused, or is masked where `data.mask` says so.
+
+## The same cells in all files
+
+Coordinates rise or fall, but for longitudes that pass 360. A dim that a file stores in another
+order is read in the order of the first file. Parts of one simulation have the same points.
+Latitudes and longitudes of two dims are compared at the corners: the directions of all files, and
+the places of the parts of a simulation. Members along a dim of several files are joined member by
+member if the times continue, and components and members have one order. What differs is refused
+with both values. Files of one time each follow the times in them, else the last number of their
+names; a missing number is a gap, as a missing time is.
+
 ## What was never written
 
 Chunks, shards, sources of virtual datasets and records that a file does not hold are refused
 with file and rows on every road (campaigns, `open_fields`), also in coordinates, instead of
-read as fill values. A fill value that the file states as its missing value is missing. A Zarr
-store that leaves out chunks of its fill value on purpose states `attrs['sparse'] = True`.
+read as fill values. A fill value that the file states as its missing value is missing; a chunk
+that is absent although other rows have one is then logged. A Zarr store that leaves out chunks of
+its fill value on purpose states `attrs['sparse'] = True`.
 Entries of a coordinate that Zarr leaves out because they are 0 are read if 0 continues the
 even spacing of the others, and in integer coordinates of one or two entries. A coordinate of
 this size that lost a chunk cannot be told from it.

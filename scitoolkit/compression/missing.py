@@ -15,9 +15,8 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.log import get_logger
+from scitoolkit.io.missing_attributes import FILLS, LIMITS, missing_numbers, valid_limits
 
-log = get_logger(__name__)
 # NC_FILL_FLOAT and NC_FILL_DOUBLE of netcdf.h.
 NETCDF_FILL = 9.969209968386869e36
 
@@ -41,7 +40,7 @@ class MissingValues:
     valid_max: float = math.inf
 
     @classmethod
-    def of(cls, given: MissingValues | float | Iterable[float] | None) -> MissingValues:
+    def of(cls, values: MissingValues | float | Iterable[float] | None) -> MissingValues:
         """Return missing values from the argument of `compress`: none, one or several numbers.
 
         Raises:
@@ -51,12 +50,12 @@ class MissingValues:
             >>> MissingValues.of([1e20, float("nan"), -999]).values
             (1e+20, -999.0)
         """
-        if isinstance(given, MissingValues):
-            return given
+        if isinstance(values, MissingValues):
+            return values
         try:
-            numbers = np.atleast_1d(np.asarray([] if given is None else given, np.float64))
+            numbers = np.atleast_1d(np.asarray([] if values is None else values, np.float64))
         except (TypeError, ValueError):
-            raise ConfigError(f"missing values {given!r}", allowed="numbers") from None
+            raise ConfigError(f"missing values {values!r}", allowed="numbers") from None
         return cls(_finite(numbers))
 
     @classmethod
@@ -77,20 +76,7 @@ class MissingValues:
                 `valid_range`; text is parsed as numbers.
             dtype: of the array that the attributes describe.
         """
-        values = [
-            v
-            for key in ("_FillValue", "missing_value")
-            for v in _numbers(key, attributes, dtype, single_precision=True)
-        ]
-        low = _numbers("valid_min", attributes, dtype)[:1]
-        high = _numbers("valid_max", attributes, dtype)[:1]
-        both = _numbers("valid_range", attributes, dtype)
-        if len(both) == 2:
-            low, high = [*low, both[0]], [*high, both[1]]
-        lows, highs = (list(_finite(np.array(x))) for x in (low, high))
-        return cls(
-            _finite(np.array(values)), max(lows, default=-math.inf), min(highs, default=math.inf)
-        )
+        return cls(missing_numbers(attributes, dtype), *valid_limits(attributes))
 
     @classmethod
     def of_dataset(cls, item: h5py.Dataset) -> MissingValues:
@@ -175,39 +161,7 @@ def _inside(limit: float, dtype: np.dtype, *, upward: bool) -> np.floating:
     return np.nextafter(rounded, dtype.type(math.inf if upward else -math.inf))
 
 
-def _numbers(
-    key: str, attributes: Mapping[str, Any], dtype: np.dtype, *, single_precision: bool = False
-) -> list[float]:
-    """Return the numbers of an attribute.
-
-    With `single_precision`, a float32 attribute of float64 data also gives the float64 of its
-    decimals: -999.9 in the data may be declared as float32.
-    """
-    if key not in attributes:
-        return []
-    value = attributes[key]
-    if isinstance(value, bytes | str):
-        return _from_text(key, value)
-    numbers = np.asarray(value).reshape(-1)
-    if numbers.dtype.kind not in "fiu":
-        return [n for text in numbers for n in _from_text(key, text)]
-    found = [float(n) for n in numbers]
-    if single_precision and numbers.dtype == np.float32 and dtype.itemsize == 8:
-        found += [float(str(n)) for n in numbers]
-    return found
-
-
-def _from_text(key: str, text: Any) -> list[float]:
-    words = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).split()
-    try:
-        return [float(word.strip(",fF")) for word in words]
-    except ValueError:
-        log.warning("attribute %s=%r is not a number and is ignored", key, text)
-        return []
-
-
 def _attributes(item: h5py.Dataset) -> dict[str, Any]:
     """Return the non-empty attributes that declare missing values."""
-    keys = ("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range")
-    found = {key: item.attrs[key] for key in keys if key in item.attrs}
-    return {key: value for key, value in found.items() if not isinstance(value, h5py.Empty)}
+    attributes = {key: item.attrs[key] for key in (*FILLS, *LIMITS) if key in item.attrs}
+    return {key: value for key, value in attributes.items() if not isinstance(value, h5py.Empty)}

@@ -57,8 +57,9 @@ def open_fields(
 ) -> xr.Dataset:
     """Open files lazily: NetCDF3, NetCDF4, HDF5, Zarr, .npy, any format xarray can open, or CSV.
 
-    Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, and
-    times decoded with the file's calendar.
+    Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, values
+    outside `valid_min`, `valid_max` or `valid_range` are NaN, and times are decoded with the
+    file's calendar.
 
     Args:
         path: a file, a Zarr folder, a glob, or a list of files to join along time.
@@ -214,9 +215,9 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
-    from scitoolkit.io.written import refusing  # imports xarray
+    from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = refusing(dataset, found, path)
+    dataset = within_limits(refusing(dataset, found, path))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:
@@ -283,14 +284,18 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
 
 
 def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if a number differs that a join along time would take from the first file.
+    """Raise DataError if a value differs that a join along time would take from the first file.
 
-    A member, a height or a parameter tells files apart; the times of a file do not.
+    A member, a height or a parameter tells files apart; the times of a file do not. So do the
+    latitudes and longitudes of curvilinear grids.
     """
     for part, path in zip(parts[1:], paths[1:], strict=True):
         for name, first in parts[0].variables.items():
             other = part.variables.get(name)
-            if first.ndim or other is None or other.ndim or first.dtype.kind not in "biuf":
+            if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
+                continue
+            if first.ndim:
+                _require_same_place(str(name), first, other, str(path), str(paths[0]))
                 continue
             if role_by_name(str(name)) == "time" or role_by_metadata(first.attrs) == "time":
                 continue
@@ -301,6 +306,24 @@ def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) ->
                     allowed="parts of one record",
                     fix="join files of one record only",
                 )
+
+
+def _require_same_place(
+    name: str, first: xr.Variable, other: xr.Variable, path: str, first_path: str
+) -> None:
+    """Raise DataError if latitudes or longitudes of cells differ between two files."""
+    role = role_by_metadata(first.attrs) or role_by_name(name)
+    timed = any(role_by_name(str(d)) == "time" for d in first.dims)
+    if first.ndim < 2 or timed or role not in ("latitude", "longitude"):
+        return
+    same = first.dims == other.dims and first.shape == other.shape
+    if not same or not np.allclose(first, other, rtol=1e-5, atol=1e-5, equal_nan=True):
+        raise DataError(
+            f"{name} has other values than in {first_path}",
+            where=path,
+            allowed="files of one grid, in one order",
+            fix="write all files on one grid, or open them one by one",
+        )
 
 
 def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:

@@ -15,6 +15,8 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from scitoolkit.io.formats.base import Format, Refusal
+from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.missing_attributes import LIMITS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -101,3 +103,68 @@ class _RefusingArray(BackendArray):
             rows = values.reshape(len(picked[0]), -1)
             self.refuse(window, rows if picked[0].step > 0 else rows[::-1])
         return values
+
+
+def within_limits(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset with NaN for values outside the valid range that their variable states.
+
+    Args:
+        dataset: decoded, lazy.
+    """
+    import xarray as xr
+
+    limited: dict[str, xr.Variable] = {}
+    for name, variable in dataset.variables.items():
+        if name in dataset.indexes or variable.dtype.kind not in "biuf":
+            continue
+        about = {**variable.attrs, **variable.encoding}
+        stored = np.dtype(about.get("dtype", variable.dtype))
+        packing = Packing.of(stored if stored.kind in "biuf" else variable.dtype, about)
+        if packing.limits == (-np.inf, np.inf):
+            continue
+        factor, offset = (1.0, 0.0) if packing.scale is None else (packing.scale, packing.offset)
+        # Half a step of packed integers is beyond the rounding of their decoding.
+        half = abs(factor) / 2 if packing.scale is not None and stored.kind in "iu" else 0.0
+        low, high = sorted(float(limit) * factor + offset for limit in packing.limits)
+        if variable.chunks is not None:
+            data = variable.data.map_blocks(_limited, low - half, high + half)
+        else:
+            data = indexing.LazilyIndexedArray(_LimitedArray(variable, low - half, high + half))
+        attributes = {k: v for k, v in variable.attrs.items() if k not in LIMITS}
+        limited[str(name)] = xr.Variable(variable.dims, data, attributes, variable.encoding)
+    if not limited:
+        return dataset
+    made = dataset.assign({k: v for k, v in limited.items() if k not in dataset.coords})
+    made = made.assign_coords({k: v for k, v in limited.items() if k in dataset.coords})
+    made.set_close(dataset.close)
+    return made
+
+
+def _limited(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return values as floats, NaN outside the limits."""
+    kind = values.dtype if values.dtype.kind == "f" else np.result_type(values.dtype, np.float32)
+    return np.where((values < low) | (values > high), kind.type(np.nan), values.astype(kind))
+
+
+class _LimitedArray(BackendArray):
+    """Lazy array of a variable with NaN outside of limits.
+
+    Args:
+        variable: lazy.
+        low: the smallest valid value.
+        high: the largest valid value.
+    """
+
+    def __init__(self, variable: xr.Variable, low: float, high: float) -> None:
+        self.variable, self.low, self.high = variable, low, high
+        self.shape = variable.shape
+        self.dtype = _limited(np.empty(0, variable.dtype), low, high).dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return a selection."""
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.BASIC, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        return _limited(np.asarray(self.variable[key].values), self.low, self.high)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.ewald import open_energies, periodic_energies
 from scitoolkit.potentials.latent_charges import LatentCharges
 from scitoolkit.potentials.long_range_config import LongRangeConfig
@@ -85,7 +86,7 @@ class LongRange(nn.Module):
             )
         if not training:
             atomic = atomic.detach()
-        energy = atomic.new_zeros(frames).index_add(0, graph["frame"], atomic)
+        energy = place_sums(graph["frame"], atomic, frames)
         return {"atomic_energy": atomic, "energy": energy, "forces": -slope, "virial": -by_strain}
 
     def _energies(self, graph: Batch, positions: Tensor, charges: Tensor, cells: Tensor) -> Tensor:

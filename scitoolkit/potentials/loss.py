@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch, Progress
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.graph import LABELS
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.training.optim.schedules import ScheduleConfig
@@ -83,7 +84,7 @@ class PotentialTask:
                 continue
             error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
             if name == "forces":
-                per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))
+                per_frame = place_sums(batch["frame"], error.mean(1), len(atoms))
             else:
                 per_frame = error.flatten(1).mean(1) if error.ndim > 1 else error
             per_frame = per_frame / atoms

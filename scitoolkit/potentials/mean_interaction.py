@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import to_device, to_host
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.graph import edge_vectors
 
 LOW_SHARE = 0.1
@@ -94,7 +95,5 @@ class MeanInteraction(nn.Module):
     def _densities(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return n (N,) and (dw/dr)/r of each edge (E,)."""
         left = (1 - vectors.double().square().sum(1) / self.cutoff**2).clamp_min(0.0)
-        densities = left.new_zeros(len(graph["types"]))
-        return densities.index_add(0, graph["edge_index"][0], left**3), (
-            -6 / self.cutoff**2 * left**2
-        )
+        densities = place_sums(graph["edge_index"][0], left**3, len(graph["types"]))
+        return densities, -6 / self.cutoff**2 * left**2

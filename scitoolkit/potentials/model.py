@@ -241,7 +241,7 @@ class Potential(nn.Module, ABC):
         self, graph: Batch, vectors: Tensor, atomic: Tensor, gradient: Tensor
     ) -> dict[str, Tensor]:
         frames = len(graph["num_atoms"])
-        energy = atomic.new_zeros(frames).index_add(0, graph["frame"], atomic)
+        energy = sums.place_sums(graph["frame"], atomic, frames)
         if sums.supports(gradient):
             forces, virial = sums.edge_sums(
                 graph["edge_index"].contiguous(),
@@ -251,9 +251,8 @@ class Potential(nn.Module, ABC):
                 gradient.double().contiguous(),
             )
             return {"atomic_energy": atomic, "energy": energy, "forces": forces, "virial": virial}
-        centre, neighbour = graph["edge_index"]
-        forces = torch.zeros_like(graph["positions"], dtype=gradient.dtype)
-        forces = forces.index_add(0, centre, gradient).index_add(0, neighbour, -gradient)
+        ends = graph["edge_index"].flatten()  # all centres, then all neighbours
+        forces = sums.place_sums(ends, torch.cat((gradient, -gradient)), len(atomic))
         virial = _virial(graph, vectors, gradient)
         return {"atomic_energy": atomic, "energy": energy, "forces": forces, "virial": virial}
 
@@ -277,7 +276,7 @@ def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
         return -(vectors.T @ gradient)[None]
     outer = -(vectors[:, :, None] * gradient[:, None, :]).flatten(1)
     per_edge = graph["frame"][graph["edge_index"][0]]
-    return outer.new_zeros(frames, 9).index_add(0, per_edge, outer).view(frames, 3, 3)
+    return sums.place_sums(per_edge, outer, frames).view(frames, 3, 3)
 
 
 def autograd_edge_gradients(

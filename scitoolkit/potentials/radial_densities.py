@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.ops.neighbours.sums import place_sums
 
 NUM_BASIS = 8
 
@@ -30,5 +31,5 @@ def radial_densities(graph: Batch, vectors: Tensor, num_types: int, cutoff: floa
     order = torch.arange(NUM_BASIS, dtype=vectors.dtype, device=vectors.device)
     basis = fade * torch.cos(math.pi * order * distance)
     place = centre * num_types + graph["types"][neighbour]
-    sums = vectors.new_zeros(number * num_types, NUM_BASIS).index_add(0, place, basis)
+    sums = place_sums(place, basis, number * num_types)
     return sums.view(number, num_types * NUM_BASIS)

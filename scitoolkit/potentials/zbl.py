@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.zbl_config import ZblConfig
 
 COULOMB = 14.399645478425668  # e²/(4 pi epsilon_0) in eV Å, CODATA 2018
@@ -79,7 +80,7 @@ class Zbl(nn.Module):
         energy, slope = screened(r, charge, scale)
         weight, fall = _switch(r, inner, outer)
         slope = weight * slope + fall * energy
-        atomic = atomic.index_add(0, centre, 0.5 * weight * energy)
+        atomic = atomic + place_sums(centre, 0.5 * weight * energy, len(atomic))
         gradient[near] = (0.5 * slope / r)[:, None] * vectors[near]
         return atomic, gradient
 

@@ -38,6 +38,7 @@ from scitoolkit.io.campaign.layouts import (
 )
 from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.places import require_same_places
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.campaign.staggered import centred
 from scitoolkit.io.campaign.turns import find_turns
@@ -285,15 +286,16 @@ def open_campaign(
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
         require_coordinates(segments, channels.values())
-        require_same_entries(segments, options)
+        require_same_entries(segments, used.values(), options)
         if several:
+            require_same_places(segments, channels.values())
             turned = find_turns(segments, channels.values())
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
             segments = replace(segments, turns=tuples)
         if keep:
             store.save(found, segments)
     if options.staggered == "centres":
-        channels = centred(segments, channels)
+        channels = centred(segments, channels, options)
     return Campaign(
         options,
         names,

@@ -12,6 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.layouts import Array
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.roles import role_by_metadata, role_by_name
 
 Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
 """Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
@@ -74,9 +75,9 @@ def coordinates_of(
         array = channel.array
         for dim, size in zip(channel.dims, channel.shape, strict=True):
             stored = None if dim in found else layout.coordinate(header, group, dim)
-            if stored is None or stored.values is None:
+            points = None if stored is None else stored.points
+            if stored is None or points is None:
                 continue
-            points = stored.values
             axis = array.centring[array.roles.index(dim)] if array.centring else None
             if axis is not None:
                 points = points[axis.first : axis.first + size]
@@ -92,16 +93,28 @@ def coordinates_of(
 
 
 def require_coordinates(segments: Segments, channels: Iterable[Channel]) -> None:
-    """Raise if a coordinate of the first file has entries without a value.
+    """Raise if a coordinate of the first file has entries without a value, or turns around.
 
     Raises:
         DataError: with the first such entry.
     """
-    for dim, (_, points, _) in coordinates_of(segments, 0, channels).items():
+    for dim, (_, points, attrs) in coordinates_of(segments, 0, channels).items():
         values = np.asarray(points)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             entry = int(np.flatnonzero(~np.isfinite(values))[0])
             raise DataError(
                 f"coordinate {dim} has missing or infinite entries, the first at {entry}",
                 where=segments.path(0),
+            )
+        steps = np.diff(values.astype(np.float64)) if values.dtype.kind in "iuf" else np.zeros(0)
+        if "longitude" in (role_by_metadata(attrs), role_by_name(dim)):
+            steps = (steps + 180) % 360 - 180  # from 359 to 0 is one step
+        if (steps > 0).any() and (steps < 0).any():
+            entry = int(np.flatnonzero(np.sign(steps) != np.sign(steps[steps != 0][0]))[0]) + 1
+            raise DataError(
+                f"coordinate {dim} turns around at entry {entry} ({values[entry - 1]:g} then "
+                f"{values[entry]:g})",
+                where=segments.path(0),
+                allowed="coordinates that only rise or only fall",
+                fix=f"ds.sortby({dim!r})",
             )

@@ -225,7 +225,7 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
         DataError: the parts are not in order, or the names are ambiguous.
     """
     if all(s.step is not None for s in series):
-        return _by_steps(series)
+        return _by_steps(series, options)
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
         return _by_names(series, options)
     if options.files == "parts":
@@ -233,17 +233,42 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
     return _by_times(series, options)
 
 
-def _by_steps(series: Sequence[Series]) -> dict[str, list[Series]]:
+def _by_steps(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return samples sorted by the simulation and step stated in their files."""
     found: dict[str, list[Series]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
         assert one.step is not None
         found.setdefault(one.step[0], []).append(one)
-    return {name: found[name] for name in sorted(found, key=natural_key)}
+    return {
+        name: _with_breaks(found[name], [one.step[1] for one in found[name] if one.step], options)
+        for name in sorted(found, key=natural_key)
+    }
+
+
+def _with_breaks(samples: Sequence[Series], steps: Sequence[int], options: Options) -> list[Series]:
+    """Return the samples of a simulation with the breaks where files between them are missing.
+
+    Args:
+        samples: of one row each, in order.
+        steps: their numbers, which count where not every sample has a time.
+        options: `gaps` and `lead`.
+
+    Raises:
+        DataError: with the first gap, unless simulations are to be split there.
+    """
+    if not options.lead or options.gaps == "allow" or any(one.count != 1 for one in samples):
+        return list(samples)
+    timed = all(one.stored is not None for one in samples)
+    numbers = np.concatenate(_clocks(samples)) if timed else np.array(steps)
+    where = f"{samples[0].path} and {len(samples) - 1} more"
+    rows = set(_gaps(numbers, where, options.gaps == "split"))
+    return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
 
 
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     one_each = len({s.path for s in series}) == len(series)
+    if options.files == "auto" and not one_each:
+        return _members(series, options) or _named(series)
     if options.files == "auto" and one_each and len(series) > 1:
         whole = _in_time(series, options)
         names = [] if whole is None else _parameters(whole)
@@ -264,6 +289,21 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
         for members in sets.values():
             _require_no_repeated_row(members)
     return _named(series)
+
+
+def _members(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+    """Return the members of files that each hold all of them, if their times continue; else {}."""
+    by_member: dict[tuple[str, int], list[Series]] = {}
+    for one in series:
+        by_member.setdefault((one.group, one.member), []).append(one)
+    paths = {s.path for s in series}
+    if len(paths) < 2 or any(len(m) != len(paths) for m in by_member.values()):
+        return {}
+    whole = [_in_time(parts, options) for parts in by_member.values()]
+    if any(parts is None or _parameters(parts) for parts in whole):
+        return {}
+    _logger.info("%d files are parts of %d members: their times continue", len(paths), len(whole))
+    return {parts[0].name: parts for parts in whole if parts}
 
 
 def _parameters(series: Sequence[Series]) -> list[str]:
@@ -514,7 +554,8 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
                 where=members[0].path,
                 fix='data.pattern="run{simulation}_t{step}.h5"',
             )
-        out[name] = members
+        steps = [step for step, _ in sorted(found[name], key=lambda pair: pair[0])]
+        out[name] = _with_breaks(members, steps, options)
     if len(out) == len(series):
         raise DataError(
             f"each of the {len(series)} files is one sample, and no two of them are steps of one "

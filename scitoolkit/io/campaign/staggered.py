@@ -20,7 +20,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import Header
-from scitoolkit.io.campaign.layouts import Array, Centring, Plain
+from scitoolkit.io.campaign.layouts import Array, Centring, Options, Plain, chosen_dims
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.turns import period_of
 from scitoolkit.io.loader.files import Counter
@@ -33,8 +33,10 @@ _PADDED = re.compile(r"(\w+)\s*:\s*(\w+)\s*\(\s*padding\s*:\s*(none|low|high|bot
 # Names of MITgcm and MOM6, by the side of a cell on which its face has its number.
 _LOWER = {"XG": "XC", "YG": "YC", "Zl": "Z", "i_g": "i", "j_g": "j", "k_l": "k"}
 _UPPER = {"Zu": "Z", "k_u": "k", "xq": "xh", "yq": "yh"}
-_OUTER = {"Zp1": "Z", "k_p1": "k", "zi": "zl", "s_w": "s_rho"}
+_OUTER = {"Xp1": "X", "Yp1": "Y", "Zp1": "Z", "k_p1": "k", "zi": "zl", "s_w": "s_rho"}
 _ROMS = {"xi_u": "xi_rho", "eta_v": "eta_rho", "xi_psi": "xi_rho", "eta_psi": "eta_rho"}
+_ALSO = {"X": "XC", "Y": "YC"}
+"""Names that MITgcm gives to the centres in files of another of its packages."""
 _TWINS = {"eta_u": "eta_rho", "xi_v": "xi_rho"}
 """Dims of centres by another name."""
 
@@ -64,6 +66,7 @@ def pairs_of(header: Header, dims: Iterable[str]) -> dict[str, Pair]:
         named = {**_LOWER, **_UPPER, **_OUTER, **_ROMS, **_TWINS}
         centre = stem if stem != dim else named.get(dim)
         if centre is not None:
+            centre = centre if centre in present else _ALSO.get(centre, centre)
             lower = True if dim in _LOWER else False if dim in _UPPER else None
             pairs[dim] = Pair(centre, lower, dim in _TWINS)
     pairs |= _of_comodo(header) | _of_sgrid(header)
@@ -105,12 +108,15 @@ def _of_sgrid(header: Header) -> dict[str, Pair]:
     return pairs
 
 
-def centred(segments: Segments, channels: Mapping[str, Channel]) -> dict[str, Channel]:
+def centred(
+    segments: Segments, channels: Mapping[str, Channel], options: Options
+) -> dict[str, Channel]:
     """Return the channels with their fields at the centres of the cells.
 
     Args:
         segments: of the campaign.
         channels: as stored.
+        options: of the campaign.
 
     Raises:
         DataError: no dim of the fields is one of faces, the place of one is not known, or the dims
@@ -129,6 +135,7 @@ def centred(segments: Segments, channels: Mapping[str, Channel]) -> dict[str, Ch
             f"dims are {', '.join(d for d in sizes if not d.startswith('@'))}",
             fix=_FIX,
         )
+    _require_no_entry(header, options, {dim: pairs[dim].centre for dim in used})
     _require_one_grid(segments, sizes, {dim: pairs[dim] for dim in used})
     if segments.turns:
         raise DataError(
@@ -157,6 +164,23 @@ def centred(segments: Segments, channels: Mapping[str, Channel]) -> dict[str, Ch
             " (closed)" if place.period else text,
         )
     return {n: replace(c, array=made[c.array.path]) for n, c in channels.items()}
+
+
+def _require_no_entry(header: Header, options: Options, centres: Mapping[str, str]) -> None:
+    """Raise if one entry is read of centres between which faces lie that keep all of theirs.
+
+    Raises:
+        DataError: with both dims.
+    """
+    chosen = chosen_dims(header, options)
+    for dim, centre in centres.items():
+        if centre in chosen:
+            raise DataError(
+                f"of {centre} one entry is read or each is a channel, and {dim} lies between them",
+                where=f"{header.path}: data.select, data.levels",
+                allowed=f"fields along {centre}, or along {dim} as stored",
+                fix=_FIX,
+            )
 
 
 def _require_one_grid(segments: Segments, dims: Iterable[str], pairs: Mapping[str, Pair]) -> None:
@@ -225,9 +249,10 @@ def _place(header: Header, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _P
 def _closes(header: Header, dim: str) -> bool:
     """Return whether the centres of a dim go once around, by their coordinate."""
     stored = Plain.coordinate(header, "", dim)
-    if stored is None or stored.values is None:
+    points = None if stored is None else stored.points
+    if stored is None or points is None:
         return False
-    return period_of(dim, ((dim,), stored.values, stored.attrs)) is not None
+    return period_of(dim, ((dim,), points, stored.attrs)) is not None
 
 
 def _sizes(header: Header, arrays: Iterable[Array]) -> dict[str, int]:

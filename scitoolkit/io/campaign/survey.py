@@ -23,7 +23,8 @@ from scitoolkit.io.campaign.layouts import (
     named_dims,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
-from scitoolkit.io.roles import roles_of
+from scitoolkit.io.loader.hdf5 import unfollowed_links
+from scitoolkit.io.roles import SIMULATION_NAMES, roles_of
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
@@ -81,6 +82,9 @@ def survey(
         remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still, left_out = _variables(header, options, all_move=single)
     remarks += left_out
+    if header.format.native_hdf5:
+        links = unfollowed_links(files[0]).items()
+        remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]
     campaign = open_campaign(path, [*moving, *still], options)
     rows = campaign.index.num_rows
     if rows == campaign.index.num_simulations and still:
@@ -191,6 +195,7 @@ def _variables(
     for name, array in sorted(arrays.items(), key=lambda item: len(item[0])):
         if name not in array.roles and name not in header.variables[_first(header, array)].dims:
             names.setdefault(array.path, name)
+    _require_no_runs(header)
     auxiliary = auxiliary_names(header)
     listed = {names[a.path]: a for n, a in arrays.items() if a.path in names}
     fields = {n: a for n, a in listed.items() if _space(a) and a.path not in auxiliary}
@@ -225,6 +230,32 @@ def _variables(
         )
         left_out.append(f"{name} {reason}")
     return moving, [n for n in here if n not in moving], left_out
+
+
+def _require_no_runs(header: Header) -> None:
+    """Raise if numbered groups that are named like simulations hold the same variables.
+
+    Raises:
+        DataError: with the groups.
+    """
+    runs: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
+    for path, stored in header.variables.items():
+        group, _, name = path.partition("/")
+        word = re.fullmatch(r"([A-Za-z]*)[_-]?\d+", group)
+        if name and word and word[1].lower() in ("", *_SIMULATION, *SIMULATION_NAMES):
+            runs.setdefault(group, set()).add((name, stored.shape[1:]))
+    if (
+        layout_of(header) is Plain
+        and len(runs) > 1
+        and len(set(map(frozenset, runs.values()))) == 1
+    ):
+        raise DataError(
+            f"the groups {', '.join(list(runs)[:3])}, ... hold the same variables: they look like "
+            "simulations, and would be read as variables of one",
+            where=str(header.path),
+            allowed="a file or an entry of a dim for each simulation",
+            fix="write one file for each group",
+        )
 
 
 def _first(header: Header, array: Array) -> str:

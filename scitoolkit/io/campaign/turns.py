@@ -64,12 +64,16 @@ def find_turns(segments: Segments, channels: Iterable[Channel]) -> dict[int, lis
     channels = list(channels)
     first = coordinates_of(segments, 0, channels)
     places: dict[tuple[int, int], list[Turn]] = {}
+    begins: dict[int, dict[str, Coordinate]] = {}
     turns: dict[int, list[Turn]] = {}
     for segment in range(len(segments)):
         place = int(segments.file[segment]), int(segments.group[segment])
         if place not in places:
             coordinates = coordinates_of(segments, segment, channels)
             places[place] = _turns(segments, segment, first, coordinates)
+            begin = begins.setdefault(int(segments.simulation[segment]), coordinates)
+            if not places[place] and begin is not coordinates:
+                _require_same_points(segments, segment, begin, coordinates)
         if places[place]:
             turns[segment] = places[place]
     for dim in sorted({t.dim for dims in turns.values() for t in dims}):
@@ -121,6 +125,35 @@ def _turns(
         if turn.flip or turn.shift:
             turns.append(turn)
     return turns
+
+
+def _require_same_points(
+    segments: Segments,
+    segment: int,
+    begin: Mapping[str, Coordinate],
+    coordinates: Mapping[str, Coordinate],
+) -> None:
+    """Raise if a part of a simulation has other points than its first part.
+
+    Raises:
+        DataError: with the dim and the first point that differs.
+    """
+    for dim, (_, points, _) in coordinates.items():
+        own, other = np.asarray(begin.get(dim, ((), points, {}))[1]), np.asarray(points)
+        if own.dtype.kind not in "iuf" or own.shape != other.shape or len(own) < 2:
+            continue
+        line = _line(begin[dim], coordinates[dim]) if dim in begin else None
+        limit = _TOLERANCE * float(np.abs(np.diff(own)).min())
+        away = np.abs(other * (1.0 if line is None else line) - own) > limit
+        if away.any():
+            at = int(np.argmax(away))
+            label = segments.labels[int(segments.simulation[segment])]
+            raise DataError(
+                f"{dim} is {other[at]:g} at entry {at}",
+                where=f"{segments.path(segment)}: simulation {label}",
+                allowed=f"{own[at]:g}, as in the first part of the simulation",
+                fix="data.files=simulations, if each file is a simulation",
+            )
 
 
 def _line(first: Coordinate, other: Coordinate) -> float | None:

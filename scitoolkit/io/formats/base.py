@@ -18,6 +18,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing
 from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
+from scitoolkit.io.missing_attributes import FILLS, missing_numbers, number_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -314,25 +315,79 @@ def plain_dims(rank: int) -> tuple[str, ...]:
 
 
 def open_lazily(
-    path: Any, engine: str, *, chunks: Any, decode: bool, **engine_options: Any
+    path: Any,
+    engine: str,
+    *,
+    chunks: Any,
+    decode: bool,
+    fills: Callable[[list[str]], dict[str, float]] | None = None,
+    **engine_options: Any,
 ) -> xr.Dataset:
-    """Open a file with an xarray engine; `decode` applies to values and times, not to durations."""
+    """Open a file with an xarray engine; `decode` applies to values and times, not to durations.
+
+    Args:
+        path: of the file.
+        engine: of xarray.
+        chunks: of dask, or None.
+        decode: whether to decode values and times.
+        fills: returns the fill values that variables have without stating them.
+        **engine_options: of the engine.
+    """
     import xarray as xr
 
     options = {"engine": engine, "chunks": chunks, **engine_options}
+    error: ValueError | None = None
     try:
-        return xr.open_dataset(path, decode_cf=decode, decode_timedelta=False, **options)
-    except ValueError as error:
-        if not decode or "decode time" not in str(error):
+        made = xr.open_dataset(path, decode_cf=decode, decode_timedelta=False, **options)
+    except ValueError as caught:
+        if not decode or "decode time" not in str(caught):
             raise
-        raw = xr.open_dataset(path, decode_cf=False, **options)
-        readable = _readable_times(raw, path)
-        if not readable:
-            raw.close()
-            raise
-        decoded = xr.decode_cf(raw.assign(readable), decode_timedelta=False)
-        decoded.set_close(raw.close)
-        return decoded
+        error = caught
+    else:
+        implied = fills([str(n) for n in made.variables]) if decode and fills is not None else {}
+        if not decode or not (implied or any(map(_has_odd_numbers, made.variables.values()))):
+            return made
+        made.close()
+    raw = xr.open_dataset(path, decode_cf=False, **options)
+    readable = _readable_times(raw, path) if error is not None else {}
+    if error is not None and not readable:
+        raw.close()
+        raise error
+    if error is None:
+        raw = _with_numbers(raw, implied)
+    decoded = xr.decode_cf(raw.assign(readable), decode_timedelta=False)
+    decoded.set_close(raw.close)
+    return decoded
+
+
+_PACKING = (*FILLS, "scale_factor", "add_offset")
+
+
+def _has_odd_numbers(variable: xr.Variable) -> bool:
+    """Return whether numbers that define the values are text, or coarser than the values."""
+    stated = {**variable.attrs, **variable.encoding}
+    coarse = variable.dtype == np.float64 and "scale_factor" not in stated
+    return any(isinstance(stated.get(key), str | bytes) for key in _PACKING) or (
+        coarse and any(np.asarray(stated.get(key)).dtype == np.float32 for key in FILLS)
+    )
+
+
+def _with_numbers(raw: xr.Dataset, fills: Mapping[str, float]) -> xr.Dataset:
+    """Return a dataset as stored with numbers xarray understands, and fill values it lacks."""
+    for name, variable in raw.variables.items():
+        attributes = variable.attrs
+        if variable.dtype.kind in "biuf" and _has_odd_numbers(variable):
+            numbers = missing_numbers(attributes, variable.dtype)
+            stated: dict[str, Any] = {}
+            if numbers:
+                stated["missing_value"] = np.array(numbers, variable.dtype)
+            for key, default in (("scale_factor", 1.0), ("add_offset", 0.0)):
+                if key in attributes:
+                    stated[key] = number_of(attributes, key, default)
+            variable.attrs = {k: v for k, v in attributes.items() if k not in _PACKING} | stated
+        if name in fills:
+            variable.attrs["_FillValue"] = variable.dtype.type(fills[str(name)])
+    return raw
 
 
 def _readable_times(raw: xr.Dataset, path: Path) -> dict[Hashable, xr.Variable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,13 @@ from scitoolkit.io.formats.base import (
     file_head,
     open_lazily,
 )
-from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers, unwritten_parts
+from scitoolkit.io.loader.hdf5 import (
+    filter_names,
+    hdf5_dims,
+    hdf5_readers,
+    implied_fills,
+    unwritten_parts,
+)
 from scitoolkit.io.netcdf_writer import write_into
 from scitoolkit.io.unfailing_file import UnfailingFile
 
@@ -49,7 +56,14 @@ class Hdf5(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through h5netcdf."""
-        return open_lazily(path, "h5netcdf", chunks=chunks, decode=decode, phony_dims="access")
+        return open_lazily(
+            path,
+            "h5netcdf",
+            chunks=chunks,
+            decode=decode,
+            fills=functools.partial(implied_fills, path),
+            phony_dims="access",
+        )
 
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:

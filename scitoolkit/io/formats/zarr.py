@@ -21,7 +21,7 @@ from scitoolkit.io.formats.base import (
 )
 from scitoolkit.io.loader.rows import whole_layout
 from scitoolkit.io.loader.stores import is_folder_of_files, is_store, store_of
-from scitoolkit.io.loader.zarr import unwritten_entries, zarr_readers
+from scitoolkit.io.loader.zarr import tell_absent, unwritten_entries, zarr_readers
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -73,6 +73,8 @@ class Zarr(Format):
                 refusals[name] = functools.partial(_refuse_entries, f"{path}: {name}", absent)
         # Decoded fill values are NaN, a missing value of a field.
         fields = [n for n, v in numbers.items() if v.ndim > 1 and "_FillValue" not in v.encoding]
+        for name in (n for n, v in numbers.items() if v.ndim > 1 and n not in fields):
+            tell_absent(path, name)
         readers = zarr_readers(path, fields, whole_layout) if fields else {}
         holes = {name: reader.refuse_holes for name, reader in readers.items() if reader.holes}
         return refusals | holes

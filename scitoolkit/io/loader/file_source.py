@@ -119,7 +119,7 @@ class RowSet:
         reader, packing = self.reader(file), self.packing_of(file)
         if len(wanted) == last - first and reader.layout.dtype == self.dtype:
             reader.read_into(first - begin, last - begin, out)
-            if packing.missing or packing.scale is not None:
+            if packing.hides or packing.scale is not None:
                 out[...] = packing.unpack(out)
         else:
             values = reader.read(first - begin, last - begin)

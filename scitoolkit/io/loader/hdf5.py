@@ -12,7 +12,7 @@ import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from scitoolkit.io.loader import filters
 from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.mapped import require_mapped, rows_from
+from scitoolkit.io.loader.netcdf3 import default_fill
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import (
     UNWRITTEN_FIX,
@@ -151,6 +152,37 @@ def unwritten_parts(
     return parts
 
 
+def implied_fills(path: Path, names: Sequence[str]) -> dict[str, float]:
+    """Return {variable: netCDF's default fill value} of those that `implied_fill` finds."""
+    with open_hdf5(path) as handle:
+        items = {name: handle.get(name) for name in names}
+        fills = {
+            name: implied_fill(item, item.attrs)
+            for name, item in items.items()
+            if isinstance(item, h5py.Dataset) and item.dtype.kind in "iuf"
+        }
+    return {name: fill["_FillValue"] for name, fill in fills.items() if fill}
+
+
+def unfollowed_links(path: Path) -> dict[str, str]:
+    """Return {name: what it points to} of links into other files and of links to nothing."""
+    links: dict[str, str] = {}
+    with open_hdf5(path) as file:
+
+        def note(name: bytes, about: Any) -> None:
+            if about.type not in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
+                return
+            parts = file.id.links.get_val(name)
+            target = parts if isinstance(parts, tuple) else (parts,)
+            if len(target) > 1 or file.get(name) is None:
+                links[name.decode(errors="replace")] = ": ".join(
+                    part.decode(errors="replace") for part in target
+                )
+
+        file.id.links.visit(note, info=True)
+    return links
+
+
 def _has_unwritten(dataset: Any) -> bool:
     """Return whether a dataset may have parts that were never written, or are in other files."""
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biufc":
@@ -235,9 +267,21 @@ def _attributes(dataset: h5py.Dataset) -> dict[str, Any]:
         if key in dataset.attrs:
             value = dataset.attrs[key]
             value = value.decode() if isinstance(value, bytes) else value
-            several = key == "missing_value" and np.size(value) > 1
+            several = key in ("missing_value", "valid_range") and np.size(value) > 1
             found[key] = value if several or isinstance(value, str) else np.ravel(value)[0]
-    return found
+    return found | implied_fill(dataset, found)
+
+
+def implied_fill(dataset: h5py.Dataset, attributes: Mapping[str, Any]) -> dict[str, float]:
+    """Return `_FillValue` where the netCDF library fills with its default without stating it.
+
+    Values that nobody wrote are then in the file like others, if it is contiguous.
+    """
+    fill = default_fill(dataset.dtype, attributes)
+    created = dataset.id.get_create_plist()
+    if fill is None or created.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+        return {}
+    return {"_FillValue": fill} if dataset.fillvalue == dataset.dtype.type(fill) else {}
 
 
 def _reader(

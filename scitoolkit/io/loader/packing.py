@@ -6,13 +6,22 @@ Source: CF Conventions 1.11, section 8.1 "Packed Data" and 2.5.1 "Missing data";
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-ATTRIBUTES = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+from scitoolkit.io.missing_attributes import (
+    FILLS,
+    LIMITS,
+    missing_numbers,
+    number_of,
+    stored_limits,
+)
+
+ATTRIBUTES = ("units", "scale_factor", "add_offset", *FILLS, *LIMITS, "_Unsigned")
 """Attributes of a variable that readers retain; all but the first define its packing."""
 _SIGNS = {("true", "i"): "u", ("false", "u"): "i"}
 """(`_Unsigned`, stored kind) -> kind of the integers."""
@@ -28,6 +37,7 @@ class Packing:
         offset: added after scaling.
         missing: stored values that mark missing data.
         integers: dtype to reinterpret stored integers with, according to `_Unsigned`.
+        limits: the smallest and the largest stored value that is valid; others are missing.
 
     Example:
         >>> packing = Packing.of(np.dtype(">i2"), {"scale_factor": 0.5, "_FillValue": -1})
@@ -40,30 +50,30 @@ class Packing:
     offset: float = 0.0
     missing: tuple[float, ...] = ()
     integers: np.dtype | None = None
+    limits: tuple[float, float] = (-math.inf, math.inf)
 
     @classmethod
     def of(cls, dtype: np.dtype, attrs: Mapping[str, Any]) -> Packing:
         """Return the packing defined by a variable's attributes."""
         packed = "scale_factor" in attrs or "add_offset" in attrs
-        names = ("_FillValue", "missing_value")
-        missing = tuple(
-            float(m) for n in names if _is_number(attrs.get(n)) for m in np.ravel(attrs[n])
-        )
         kind = _SIGNS.get((str(attrs.get("_Unsigned", "")).lower(), dtype.kind))
-        return cls(
-            dtype,
-            float(attrs.get("scale_factor", 1.0)) if packed else None,
-            float(attrs.get("add_offset", 0.0)),
-            tuple(m for m in dict.fromkeys(missing) if not np.isnan(m)),
-            np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}") if kind else None,
-        )
+        integers = np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}") if kind else None
+        scale = number_of(attrs, "scale_factor", 1.0) if packed else None
+        offset = number_of(attrs, "add_offset", 0.0)
+        limits = stored_limits(attrs, integers or dtype, scale, offset)
+        return cls(dtype, scale, offset, missing_numbers(attrs, dtype), integers, limits)
+
+    @property
+    def hides(self) -> bool:
+        """Whether some values would be missing."""
+        return bool(self.missing) or self.limits != (-math.inf, math.inf)
 
     @property
     def result(self) -> np.dtype:
         """Dtype of the physical values."""
         if self.dtype.kind == "c":
             return self.dtype.newbyteorder("=")
-        if self.scale is not None or (self.missing and self.dtype.kind in "biu"):
+        if self.scale is not None or (self.hides and self.dtype.kind in "biu"):
             return np.dtype(np.float32 if self._fits_float32 else np.float64)
         return (self.integers or self.dtype).newbyteorder("=")
 
@@ -87,7 +97,7 @@ class Packing:
         if self.integers is not None:
             stored = np.ascontiguousarray(stored).view(self.integers)
         values = stored.astype(result, copy=False)
-        if self.scale is None and not self.missing:
+        if self.scale is None and not self.hides:
             return values
         if self.scale is not None:
             values = values * result.type(self.scale) + result.type(self.offset)
@@ -96,6 +106,11 @@ class Packing:
         for missing in self.missing:
             if self._can_occur(missing):
                 values[stored == self._as_stored(missing)] = np.nan
+        low, high = self.limits
+        if low > -math.inf:
+            values[stored < low] = np.nan
+        if high < math.inf:
+            values[stored > high] = np.nan
         return values
 
     def _can_occur(self, missing: float) -> bool:
@@ -112,7 +127,3 @@ class Packing:
             return self.dtype.type(missing)
         # The attribute may be signed or unsigned.
         return np.int64(missing).astype(self.integers)
-
-
-def _is_number(value: Any) -> bool:
-    return value is not None and not isinstance(value, str)

@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import CopyingReader, Layout, missing_variable
 from scitoolkit.io.loader.stores import is_folder_of_files, keys_of, opened, store_of
 from scitoolkit.io.loader.zarr_shards import ShardIndex
+
+_logger = get_logger(__name__)
 
 
 def zarr_readers(
@@ -62,6 +65,9 @@ def zarr_readers(
             filters=_codecs(array),
             attrs=_attributes(array),
         )
+        fill = array.fill_value
+        if fill is not None and np.isnan(fill):
+            tell_absent(path, name)
         readers[name] = ZarrReader(
             layout, int(array.metadata.zarr_format), _holes(array, path, name)
         )
@@ -107,8 +113,7 @@ def _holes(array: Any, path: Path, name: str) -> tuple[tuple[slice, ...], ...]:
         return ()
     if is_folder_of_files(path) and not (path / name).is_dir():
         return ()
-    outer = _outer_chunks(array)
-    grid = [-(-size // chunk) for size, chunk in zip(array.shape, outer, strict=True)]
+    outer, grid = _outer_chunks(array), _grid(array)
     stored = keys_of(path, name)
     shards = ShardIndex.of(array, path / name)
     holes: list[tuple[slice, ...]] = []
@@ -121,6 +126,40 @@ def _holes(array: Any, path: Path, name: str) -> tuple[tuple[slice, ...], ...]:
             with opened(path, name, key) as file:
                 holes += shards.absent(file, start, array.shape)
     return tuple(holes)
+
+
+def tell_absent(path: Path, name: str) -> None:
+    """Log chunks that a store lacks where its fill value is a missing value.
+
+    Writers leave out chunks without a value, such as those on land. Where the same cells have a
+    chunk in other rows, the chunk may as well be lost, which nothing in the store tells.
+    """
+    import zarr
+
+    array = zarr.open_array(store_of(path), path=name, mode="r")
+    if array.attrs.get("sparse") or (is_folder_of_files(path) and not (path / name).is_dir()):
+        return
+    stored = keys_of(path, name)
+    absent = np.zeros(_grid(array), bool)
+    for at in np.ndindex(*absent.shape):
+        absent[at] = array.metadata.encode_chunk_key(at) not in stored
+    moving = absent & ~absent.all(axis=0)
+    if moving.any():
+        rows = np.flatnonzero(moving.reshape(len(moving), -1).any(axis=1)) * _outer_chunks(array)[0]
+        _logger.warning(
+            "%s: variable %s: %d chunks are not in the store, the first at row %d, and are read as "
+            "missing values (attrs['sparse'] = True if they were left out on purpose)",
+            path,
+            name,
+            int(moving.sum()),
+            int(rows[0]),
+        )
+
+
+def _grid(array: Any) -> list[int]:
+    """Return the number of shards or chunks along each dim."""
+    pairs = zip(array.shape, _outer_chunks(array), strict=True)
+    return [-(-size // chunk) for size, chunk in pairs]
 
 
 def _outer_chunks(array: Any) -> tuple[int, ...]:

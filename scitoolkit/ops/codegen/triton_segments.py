@@ -10,6 +10,10 @@ so results are bit-identical from call to call.
 A reduction is a sum, or an average weighted by the softmax of scores. The average of a long row is
 the average of its pieces' averages, where the score of a piece is the logarithm of its sum of
 exp(score).
+
+A sum in float32 carries what each addition rounds off, and its few partial results are float64.
+Without that, a node whose neighbours have nearly equal features is off by one rounding per tile,
+all in the same direction: 2e-6 of the sum for 1,000 neighbours, against 1e-7 with it.
 """
 
 from __future__ import annotations
@@ -28,9 +32,28 @@ CHUNK = 1024  # nonzeros per program of rows that have more
 TILE = 512  # target number of elements of a tile
 PER_WARP = 256  # elements of a tile per warp
 
+# Knuth's sum of two numbers and its exact rounding error (The Art of Computer Programming, vol. 2,
+# 4.2.2, theorem B). Where the sum overflows the error is NaN, and the sum alone is the result.
 HEAD = """
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def plus(total, lost, term):
+    if total.dtype == tl.float32:
+        after = total + term
+        back = after - total
+        lost += (total - (after - back)) + (term - back)
+        return after, lost
+    else:
+        return total + term, lost
+
+
+@triton.jit
+def both(total, lost):
+    wide = total.to(tl.float64)
+    return tl.sum(tl.where(lost == lost, wide + lost, wide), 0)
 """
 
 
@@ -216,7 +239,9 @@ def run(
     if not rows:
         return
     chunks = -(-nonzeros // tiles.chunk) if nonzeros > tiles.chunk else 0
-    parts = [output.new_empty(2 * chunks, *output.shape[1:]) for output in outputs]
+    parts = [
+        output.new_empty(2 * chunks, *output.shape[1:], dtype=torch.float64) for output in outputs
+    ]
     options = {"num_warps": tiles.warps, "enable_fp_fusion": True}
     programs = tiles.heads * tiles.blocks
     with on_device(column):
@@ -251,7 +276,7 @@ def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
     return [
         *tiles.begin(),
         *reduction.row,
-        *_zeros(reduction, tiles),
+        *_zeros(reduction, tiles, "X.dtype.element_ty"),
         f"for first in range(begin, end, {count}):",
         f"    e = first + tl.arange(0, {count})",
         "    inside = e < end",
@@ -266,14 +291,16 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
     """Return the lines of the same reduction over the pieces of a long row."""
     count = tiles.nonzeros
     part = dict(zip(reduction.outputs, parts, strict=True))
-    rows = {row: tiles.rows_of(part[row], "place") for row in reduction.rows}
-    numbers = {number: tiles.numbers_of(part[number], "place") for number in reduction.numbers}
+    real = "X.dtype.element_ty" if reduction.score else "tl.float64"
+    to = f".to({real})"
+    rows = {row: tiles.rows_of(part[row], "place") + to for row in reduction.rows}
+    numbers = {o: tiles.numbers_of(part[o], "place") + to for o in reduction.numbers}
     lines = _add(reduction, rows, numbers)
     if reduction.score:
-        lines.insert(0, f"{reduction.score} = {tiles.numbers_of(part['NORM'], 'place')}")
+        lines.insert(0, f"{reduction.score} = {tiles.numbers_of(part['NORM'], 'place')}{to}")
     return [
         *tiles.begin(),
-        *_zeros(reduction, tiles),
+        *_zeros(reduction, tiles, real),
         f"stop = (end - 1) // {tiles.chunk} + 1",
         f"for first in range(begin // {tiles.chunk}, stop, {count}):",
         f"    k = first + tl.arange(0, {count})",
@@ -284,14 +311,16 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
     ]
 
 
-def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
+def _zeros(reduction: Reduction, tiles: Tiles, real: str) -> list[str]:
     """Return lines that clear one sum per nonzero of a tile; they are reduced after the loop."""
-    shape, real = tiles.nonzeros, "X.dtype.element_ty"
+    shape = tiles.nonzeros
     lines = [
         f"{row.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for row in reduction.rows
     ]
     lines += [f"{number.lower()} = tl.zeros([{shape}], {real})" for number in reduction.numbers]
-    if reduction.score:
+    if not reduction.score:
+        lines += [f"{o.lower()}_lost = {o.lower()}" for o in reduction.outputs]
+    else:
         lines += [f'top = tl.full([{shape}], float("-inf"), {real})']
         lines += [f"total = tl.zeros([{shape}], {real})"]
     return lines
@@ -299,7 +328,8 @@ def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
 
 def _add(reduction: Reduction, rows: dict[str, str], numbers: dict[str, str]) -> list[str]:
     if not reduction.score:
-        return [f"{output.lower()} += {term}" for output, term in (rows | numbers).items()]
+        terms = {output.lower(): term for output, term in (rows | numbers).items()}
+        return [f"{o}, {o}_lost = plus({o}, {o}_lost, {term})" for o, term in terms.items()]
     return [
         f'masked = tl.where(inside, {reduction.score}, float("-inf"))',
         "highest = tl.maximum(top, masked)",
@@ -319,7 +349,7 @@ def _add(reduction: Reduction, rows: dict[str, str], numbers: dict[str, str]) ->
 def _finish(reduction: Reduction) -> list[str]:
     names = [output.lower() for output in reduction.outputs]
     if not reduction.score:
-        return [f"return {', '.join(f'tl.sum({name}, 0)' for name in names)}"]
+        return [f"return {', '.join(f'both({name}, {name}_lost)' for name in names)}"]
     rows = [f"tl.sum({o.lower()} * scale[:, None], 0) / total" for o in reduction.rows]
     numbers = [f"tl.sum({o.lower()} * scale, 0) / total" for o in reduction.numbers]
     return [

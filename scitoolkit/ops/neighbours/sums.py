@@ -41,6 +41,30 @@ def edge_vectors(positions: Tensor, edge_index: Tensor, shift: Tensor) -> Tensor
     return out
 
 
+def place_sums(places: Tensor, values: Tensor, count: int) -> Tensor:
+    """Return the sums of the rows that belong to each place; bit-identical from call to call.
+
+    `index_add` of a GPU adds with atomics, in another order at every call; what is written with
+    accumulation is sorted by place first. Both have all derivatives.
+
+    Args:
+        places: (N,) int64, 0 to count - 1, in any order.
+        values: (N, ...) floats on the same device.
+        count: number of places.
+
+    Returns:
+        (count, ...), zero where no row belongs.
+
+    Example:
+        >>> place_sums(torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 4.0]), 4)
+        tensor([2., 0., 5., 0.])
+    """
+    sums = values.new_zeros(count, *values.shape[1:])
+    if values.device.type == "cpu":
+        return sums.index_add(0, places, values)
+    return sums.index_put((places,), values, accumulate=True)
+
+
 def edge_sums(
     edge_index: Tensor, frame: Tensor, num_frames: int, vectors: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 def examples(numbers: Numbers) -> Iterator[Example]:
     """Yield full and partial vectors of channels, an element without nodes, and no nodes."""
     spec = ContractionSpec.build("0e + 1o", "0e + 1o", 3)
-    text = spec.to_json()
+    text = spec.text
     for nodes, channels in ((9, 8), (4, 5), (0, 8)):
         species = numbers.integers(2, nodes)
         x = numbers.normal(nodes, spec.dim_in, channels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
@@ -10,11 +9,6 @@ from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
 from scitoolkit.ops.symmetric_contraction import operators, reference, triton_launch
 from scitoolkit.ops.symmetric_contraction.elements import Elements
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
-
-
-@torch.compiler.assume_constant_result
-def _text(spec: ContractionSpec) -> str:
-    return spec.to_json()
 
 
 def _nodes(
@@ -49,13 +43,13 @@ OPERATION = Operation(
 @GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)
 def _on_cpu(x: Tensor, weight: Tensor, nodes: Elements, spec: ContractionSpec) -> Tensor:
     order = nodes.ptr, nodes.order
-    return operators.forward(x.contiguous(), weight.contiguous(), *order, _text(spec))
+    return operators.forward(x.contiguous(), weight.contiguous(), *order, spec.text)
 
 
 @Triton.serve(OPERATION.name, prepare=triton_launch.prepare)
 def _on_gpu(x: Tensor, weight: Tensor, nodes: Elements, spec: ContractionSpec) -> Tensor:
     order = nodes.ptr, nodes.order
-    return operators.contraction_on_gpu(x.contiguous(), weight.contiguous(), *order, _text(spec))
+    return operators.contraction_on_gpu(x.contiguous(), weight.contiguous(), *order, spec.text)
 
 
 def symmetric_contraction(
@@ -96,5 +90,4 @@ def symmetric_contraction(
         torch.Size([3, 1, 8])
     """
     nodes = _nodes(spec, x, weight, species)
-    text = _text(spec)
-    return OPERATION.choose(text, x, backend)(x, weight, nodes, spec)
+    return OPERATION.choose(spec.text, x, backend)(x, weight, nodes, spec)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +29,7 @@ class ContractionSpec:
     Attributes:
         irreps_in, irreps_out: (degree, parity) of each segment.
         correlation: highest power of the features.
+        text: the spec as JSON, read by `from_json`.
 
     Example:
         >>> spec = ContractionSpec.build("0e + 1o + 2e", "0e + 1o", 3)
@@ -37,6 +40,17 @@ class ContractionSpec:
     irreps_in: tuple[Irrep, ...]
     irreps_out: tuple[Irrep, ...]
     correlation: int
+
+    if TYPE_CHECKING:  # set by __post_init__; not a field, because it is derived
+
+        @property
+        def text(self) -> str:
+            """The spec as JSON."""
+
+    def __post_init__(self) -> None:
+        # Read in every call, a constant for torch.compile and an argument of the operators.
+        text = json.dumps([self.irreps_in, self.irreps_out, self.correlation])
+        object.__setattr__(self, "text", sys.intern(text))
 
     @classmethod
     def build(cls, irreps_in: object, irreps_out: object, correlation: int) -> ContractionSpec:
@@ -78,14 +92,10 @@ class ContractionSpec:
         """Number of weights per element and channel."""
         return sum(count for _, _, count in self.blocks)
 
-    def to_json(self) -> str:
-        """Return the spec as text, an argument of operators that torch.compile can trace."""
-        return json.dumps([self.irreps_in, self.irreps_out, self.correlation])
-
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_json(text: str) -> ContractionSpec:
-        """Return the spec of a text from `to_json`."""
+        """Return the spec of its `text`."""
         *sides, correlation = json.loads(text)
         return ContractionSpec(*(tuple(map(tuple, side)) for side in sides), correlation)  # type: ignore[arg-type, call-arg]
 

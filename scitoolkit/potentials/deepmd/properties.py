@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.deepmd.config import FittingFields
 from scitoolkit.potentials.deepmd.model import DeepPotential
 from scitoolkit.potentials.deepmd.networks import linear_outputs
@@ -82,7 +83,7 @@ class PropertyModel(nn.Module):
         inputs = base.fitting_inputs(graph, values)
         atomic = self._contracted(self.shift[types] + self._outputs(inputs, types), values, types)
         frames = len(graph["num_atoms"])
-        total = atomic.new_zeros(frames, *atomic.shape[1:]).index_add(0, graph["frame"], atomic)
+        total = place_sums(graph["frame"], atomic, frames)
         return {"atomic": atomic, "total": total}
 
     def _outputs(self, inputs: Tensor, types: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.interpolation import Grid
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.ops.symmetric_contraction import (
     ContractionSpec,
     Elements,
@@ -249,7 +250,7 @@ class Geometry:
         """Return the sum of tanh(network²) over each atom's edges, shape (N, 1)."""
         each = torch.tanh(self.radial_values(network).square())
         each = each if self.cutoff is None else each * self.cutoff
-        return each.new_zeros(num_atoms, 1).index_add(0, self.centre, each)
+        return place_sums(self.centre, each, num_atoms)
 
 
 class Convolution(nn.Module):

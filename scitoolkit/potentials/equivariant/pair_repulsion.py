@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.potentials.equivariant.radial_functions import polynomial_cutoff
 from scitoolkit.potentials.zbl import element_data
 
@@ -70,4 +71,4 @@ class PairRepulsion(nn.Module):
         phi = (amplitudes * torch.exp(-decays * (r / screened)[:, None])).sum(1)
         weight = polynomial_cutoff(r / radii[one, other], self.envelope)
         energy = 0.5 * COULOMB * charges[one] * charges[other] / r * phi * weight
-        return energy.new_zeros(len(types)).index_add(0, centre, energy)
+        return place_sums(centre, energy, len(types))

@@ -40,20 +40,21 @@ class GaussNewton(Optimizer):
 
     Args:
         parameters: trainable parameters.
-        damping: initial damping over the largest diagonal entry of J'J.
+        damping: initial damping over the largest diagonal entry of J'J. 1 suits the random weights
+            of a network; weights close to the minimum need far less, e.g. 1e-6.
         trials: dampings tried per step before the weights are left unchanged.
         inner: largest number of conjugate-gradient steps.
         several_ranks: whether residuals are distributed over several ranks.
 
     Source: Madsen, Nielsen and Tingleff 2004, Methods for non-linear least squares problems,
-    algorithm 3.16 (the update of the damping is Nielsen's).
+    algorithm 3.16 (the update of the damping is Nielsen's), and eq. 3.14 for its first value.
     """
 
     def __init__(
         self,
         parameters: Iterable[Tensor],
         *,
-        damping: float = 1e-3,
+        damping: float = 1.0,
         trials: int = 8,
         inner: int = 100,
         several_ranks: bool = False,

@@ -122,9 +122,9 @@ class Adam(AdamSettings):
         """Return the torch optimizer over `parameters`."""
         import torch
 
-        given: list[Any] = list(parameters)
-        fused = True if _worth_fusing(given) else None
-        return torch.optim.Adam(given, fused=fused, **self.arguments())
+        to_optimize: list[Any] = list(parameters)
+        fused = True if _worth_fusing(to_optimize) else None
+        return torch.optim.Adam(to_optimize, fused=fused, **self.arguments())
 
 
 class SGD(OptimizerConfig):
@@ -253,7 +253,7 @@ class GaussNewton(OptimizerConfig):
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
     name: Literal["gauss_newton"] = "gauss_newton"
     lr: PositiveFloat = Field(default=1.0, le=1.0, ge=1.0, description="not used")
-    damping: PositiveFloat = Field(default=1e-3, description="first damping over max diag(J'J)")
+    damping: PositiveFloat = Field(default=1.0, description="first damping over max diag(J'J)")
     trials: PositiveInt = Field(default=8, description="dampings tried per step")
     inner: PositiveInt = Field(
         default=100, description="conjugate-gradient steps, beyond 3000 residuals and parameters"

@@ -8,6 +8,7 @@ import xarray as xr
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.fields import open_fields
 
 zarr = pytest.importorskip("zarr")
 VALUES = np.random.default_rng(0).random((30, 8, 10)).astype("f4") + 5
@@ -144,3 +145,28 @@ def test_random_holes_in_shards_are_all_told(tmp_path, seed):
         for hole in absent(index, path / "u" / f"c/{n}/0/0", (10 * n, 0, 0), array.shape)
     }
     assert found == lost
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("lost", [True, False])
+def test_absent_chunks_of_missing_values_are_told_where_others_have_them(
+    tmp_path, caplog, version, lost
+):
+    land = VALUES.copy()
+    land[:, :4] = np.nan  # never written by xarray
+    data = xr.Dataset({"u": (("time", "y", "x"), land)})
+    data.to_zarr(
+        tmp_path / "x.zarr",
+        zarr_format=version,
+        consolidated=False,
+        encoding={"u": {"chunks": (5, 4, 10)}},
+    )
+    chunk = "2.1.0" if version == 2 else "c/2/1/0"
+    if lost:
+        (tmp_path / "x.zarr" / "u" / chunk).unlink()
+    with open_fields(tmp_path / "x.zarr") as fields:
+        assert np.isnan(fields["u"].values[10:15]).all() == lost
+    assert ("1 chunks are not in the store, the first at row 10" in caplog.text) == lost
+    caplog.clear()
+    open_campaign(tmp_path / "x.zarr", ["u"]).dataset(0)["u"].load()
+    assert ("the first at row 10" in caplog.text) == lost

@@ -162,7 +162,7 @@ def test_operators_pass_torch_opcheck():
     ptr, order = torch.tensor([0, 6, 6, 13]), torch.arange(13)
     torch.library.opcheck(
         operators.forward.operator,
-        (*inputs, ptr, order, spec.to_json()),
+        (*inputs, ptr, order, spec.text),
         test_utils=("test_schema", "test_faketensor"),
     )
 

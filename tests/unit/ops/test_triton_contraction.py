@@ -111,7 +111,7 @@ def test_no_nodes():
 def test_too_many_rows_are_refused(monkeypatch):
     monkeypatch.setattr(triton_tables, "MAX_ROWS", 2)
     with pytest.raises(BackendError, match="terms"):
-        triton_launch.prepare(ContractionSpec.build("0e+1o", "0e", 2).to_json(), torch.float32)
+        triton_launch.prepare(ContractionSpec.build("0e+1o", "0e", 2).text, torch.float32)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,30 @@ def test_products_equal_the_reference_in_all_derivatives(width, dtype):
     )
 
 
+def test_sums_of_many_equal_terms_do_not_drift(monkeypatch):
+    """Each addition rounds in the same direction, which plain sums in float32 do not survive."""
+    monkeypatch.setattr(triton_segments, "CHUNK", 1024)
+    monkeypatch.setattr(triton_segments, "TILE", 32)
+    lengths = np.array([1000, 2500])
+    row = np.repeat([0, 1], lengths)
+    m = SparseMatrix.from_coo(row, np.zeros_like(row), None, (2, 1)).to(torch.device(DEVICE))
+    for width in (1, 8):
+        x = torch.full((1, width), 0.1, device=DEVICE)
+        want = x.double() * torch.from_numpy(lengths).to(DEVICE)[:, None]
+        assert ((spmm(m, x, backend="triton") - want) / want).abs().max() < 1.2e-7
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's NumPy
+def test_a_sum_beyond_float32_is_infinite():
+    x = torch.full((1, 2), 3e38, device=DEVICE)
+    x[0, 1] = torch.nan
+    row = np.zeros(40, dtype=int)
+    m = SparseMatrix.from_coo(row, row, None, (1, 1)).to(torch.device(DEVICE))
+    total = spmm(m, x, backend="triton")
+    assert torch.isinf(total[0, 0])
+    assert torch.isnan(total[0, 1])
+
+
 @pytest.mark.parametrize(
     ("heads", "width", "slope", "dtype"),
     [

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import least_squares
@@ -13,11 +14,14 @@ from torch import nn
 from torch.func import functional_call, grad
 
 from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.io.atoms import open_atoms
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.optim import gauss_newton
 from scitoolkit.training.optim.gauss_newton import GaussNewton
 from scitoolkit.training.optim.residuals import StepResiduals
+
+ACAC = Path(__file__).resolve().parents[3] / "datasets" / "acac" / "train_300K.xyz"
 
 
 class Fit:
@@ -184,6 +188,40 @@ def test_a_step_that_cannot_lower_the_loss_leaves_the_weights():
         damping.append(optimizer.param_groups[0]["damping"])
     assert not weight.any()
     assert damping[1] > damping[0] > 1
+
+
+class Potential(Fit):
+    """Energies from inverse distances of molecular frames: 105 correlated inputs, six units."""
+
+    def __init__(self, seed: int) -> None:
+        source = open_atoms(ACAC)
+        frames = [source[index] for index in range(len(source))]
+        pairs = np.triu_indices(len(frames[0].positions), 1)
+        between = np.stack([f.positions[pairs[0]] - f.positions[pairs[1]] for f in frames])
+        inverse = 1 / np.linalg.norm(between, axis=-1)
+        energies = np.array([frame.energy for frame in frames])
+        self.data = {
+            "x": torch.tensor((inverse - inverse.mean(0)) / inverse.std(0)),
+            "y": torch.tensor((energies - energies.mean()) / energies.std()),
+        }
+        torch.manual_seed(seed)
+        layers = nn.Linear(105, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1)
+        self.model = nn.Sequential(*layers).double()
+
+    def residual(self, parameters, sample):
+        return functional_call(self.model, parameters, (sample["x"],))[0] - sample["y"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_weights_of_a_narrow_network_reach_the_minimum(seed):
+    """Long first steps saturate its units, after which no step leaves 7 % of the variance."""
+    task = Potential(seed)
+    names, weights = zip(*task.model.named_parameters(), strict=True)
+    residuals = StepResiduals(task, names, [task.data], len(task.data["x"]), total)
+    optimizer = TrainingConfig(optimizer={"name": "gauss_newton"}).optimizer.build(weights)
+    for _ in range(40):
+        optimizer.step(residuals)
+    assert float(residuals.values(weights).square().sum()) < 1e-3
 
 
 def test_what_it_cannot_do_is_refused():

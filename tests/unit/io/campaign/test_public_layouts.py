@@ -6,12 +6,13 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 import yaml
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.testing.layouts import layout_names, write_layout
@@ -96,3 +97,28 @@ def test_a_vector_of_steps_comes_before_a_scalar_time(tmp_path):
     )
     data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     assert started(tmp_path / "a.nc")[0]["data"]["outputs"] == ["u"]
+
+
+def test_links_that_are_not_followed_are_listed(tmp_path):
+    u = np.random.default_rng(0).random((12, 8, 9))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"], file["raw/q"] = u, u
+        file["p"] = h5py.ExternalLink("other.h5", "p")
+        file["group/lost"] = h5py.SoftLink("/nothing")
+        file["alias"] = h5py.SoftLink("/v")
+    text = started(tmp_path / "a.h5")[1]
+    assert "p left out: a link to other.h5: p, not followed" in text
+    assert "group/lost left out: a link to /nothing, not followed" in text
+    assert "alias" not in text
+
+
+@pytest.mark.parametrize("names", ["run{}", "{}", "Sample-{}", "layer{}"])
+def test_groups_that_look_like_simulations_are_no_variables(tmp_path, names):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for k in range(3):
+            file[f"{names.format(k)}/u"] = np.random.default_rng(k).random((12, 8, 9))
+    if names == "layer{}":
+        assert len(started(tmp_path / "a.h5")[0]["data"]["outputs"]) == 3
+        return
+    with pytest.raises(DataError, match="look like simulations"):
+        started(tmp_path / "a.h5")

@@ -227,3 +227,34 @@ def test_a_job_trains_on_centres_and_predicts_them(tmp_path, name, fields):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     changes = [f"run.root={tmp_path}", "training.steps=1", "~training.schedule"]
     assert scitoolkit.train(tmp_path / "job.yaml", changes)
+
+
+@pytest.mark.parametrize(("x", "y"), [("X", "Y"), ("XC", "YC")])
+def test_the_outer_faces_of_mitgcm(tmp_path, x, y):
+    rng = np.random.default_rng(0)
+    fields = {
+        "T": (("time", y, x), rng.random((6, 6, 7))),
+        "u": (("time", y, "Xp1"), rng.random((6, 6, 8))),
+        "v": (("time", "Yp1", x), rng.random((6, 7, 7))),
+    }
+    data = xr.Dataset(fields, {x: np.arange(7) + 0.5, y: np.arange(6) + 0.5})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    found = scitoolkit.open_campaign(tmp_path / "a.nc", list(fields), staggered="centres").dataset(
+        0
+    )
+    u, v = fields["u"][1], fields["v"][1]
+    np.testing.assert_allclose(found["u"], (u[..., 1:] + u[..., :-1]) / 2)
+    np.testing.assert_allclose(found["v"], (v[:, 1:] + v[:, :-1]) / 2)
+
+
+@pytest.mark.parametrize("choice", [{"select": {"Z": -15.0}}, {"levels": "channels"}])
+def test_an_entry_of_centres_beside_faces_is_refused(tmp_path, choice):
+    rng = np.random.default_rng(0)
+    fields = {
+        "T": (("time", "Z", "x"), rng.random((6, 4, 7))),
+        "w": (("time", "Zp1", "x"), rng.random((6, 5, 7))),
+    }
+    data = xr.Dataset(fields, {"Z": ("Z", np.arange(-5.0, -45, -10), {"axis": "Z"})})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="Zp1 lies between them"):
+        scitoolkit.open_campaign(tmp_path / "a.nc", list(fields), staggered="centres", **choice)

@@ -6,6 +6,7 @@ import xarray as xr
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.fields import open_fields
 
 LAT, LON, LEV = np.linspace(-40, 40, 5), np.arange(6) * 60.0, np.array([10.0, 50.0, 200.0])
 
@@ -143,4 +144,76 @@ def test_the_only_entry_of_a_dim_is_compared(tmp_path, dim, same):
         assert open_campaign(tmp_path, ["u"]).found.index.num_rows == 18
         return
     with pytest.raises(DataError, match=f"{dim} runs from"):
+        open_campaign(tmp_path, ["u"])
+
+
+def curvilinear(folder, change, times=(0, 6)):
+    lat, lon = np.meshgrid(np.linspace(-40, 40, 6), np.linspace(-180, 150, 7), indexing="ij")
+    for run, begin in enumerate(times):
+        found = xr.Dataset(
+            {
+                "u": (("time", "y", "x"), np.random.default_rng(run).random((6, 6, 7))),
+                "lat2d": (("y", "x"), lat + lon / 9, {"units": "degrees_north"}),
+                "XLONG": (("y", "x"), lon % 360 if run else lon),
+            },
+            {"time": np.arange(6.0) + begin},
+        )
+        (change(found) if run else found).to_netcdf(folder / f"run{run}.nc", engine="h5netcdf")
+
+
+@pytest.mark.parametrize("dim", ["y", "x"])
+def test_latitudes_of_two_dims_in_another_order_are_refused(tmp_path, dim):
+    curvilinear(tmp_path, lambda found: found.isel({dim: slice(None, None, -1)}), (0, 100))
+    with pytest.raises(DataError, match="other directions"):
+        open_campaign(tmp_path, ["u"])
+    with pytest.raises(DataError, match="of one grid"):
+        open_fields(sorted(tmp_path.iterdir()), ["u"])
+
+
+def test_another_region_is_another_simulation(tmp_path):
+    def moved(found):
+        return found.assign(lat2d=found.lat2d + 5)
+
+    curvilinear(tmp_path, lambda found: found, (0, 6))
+    assert open_campaign(tmp_path, ["u"]).found.index.num_simulations == 1
+    curvilinear(tmp_path, moved, (0, 100))
+    assert open_campaign(tmp_path, ["u"]).found.index.num_simulations == 2
+    curvilinear(tmp_path, moved, (0, 6))
+    with pytest.raises(DataError, match="cells of a simulation"):
+        open_campaign(tmp_path, ["u"])
+
+
+@pytest.mark.parametrize("points", [[0, 1, 3, 4, 5, 6], [10, 11, 12, 13, 14, 15]])
+def test_parts_of_a_simulation_have_the_same_points(tmp_path, points):
+    for run in range(2):
+        values_of_x = points if run else np.arange(6)
+        found = xr.Dataset(
+            {"u": (("time", "x"), values(run)[:, 0, 0])},
+            {"time": np.arange(6.0) + 6 * run, "x": np.asarray(values_of_x, float)},
+        )
+        found.to_netcdf(tmp_path / f"run{run}.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="as in the first part"):
+        open_campaign(tmp_path, ["u"])
+    assert open_campaign(tmp_path, ["u"], files="simulations").found.index.num_simulations == 2
+
+
+@pytest.mark.parametrize(
+    ("dim", "points", "accepted"),
+    [
+        ("lon", [340.0, 350, 0, 10, 20, 30], True),
+        ("lon", [30.0, 20, 10, 0, 350, 340], True),
+        ("lon", [0.0, 20, 10, 30, 40, 50], False),
+        ("x", [0.0, 1, 2, 1.5, 3, 4], False),
+        ("x", [5.0, 4, 3, 2, 1, 0], True),
+    ],
+)
+def test_a_coordinate_that_turns_around_is_refused(tmp_path, dim, points, accepted):
+    u = values(0)[:, 0, 0]
+    xr.Dataset({"u": (("time", dim), u)}, {dim: points}).to_netcdf(
+        tmp_path / "a.nc", engine="h5netcdf"
+    )
+    if accepted:
+        assert open_campaign(tmp_path, ["u"]).found.index.num_rows == 6
+        return
+    with pytest.raises(DataError, match=f"{dim} turns around"):
         open_campaign(tmp_path, ["u"])

@@ -1,0 +1,106 @@
+"""Latitudes and longitudes of curvilinear grids, which files may store in another order.
+
+Only corners are compared, since every file is asked. Files of one simulation have to agree; those
+of others may cover another region, as boxes of another length may, but in the same directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.channels import Channel
+from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.loader.hdf5 import open_hdf5
+from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.roles import role_by_metadata, role_by_name
+
+_TOLERANCE = 1e-3
+"""Distance of corners that count as the same, relative to the extent of the grid."""
+
+
+def require_same_places(segments: Segments, channels: Iterable[Channel]) -> None:
+    """Raise if the cells of a file lie in other directions, or elsewhere in one simulation.
+
+    Raises:
+        DataError: with the file and the corners of both.
+    """
+    first = segments.header(int(segments.file[0]))
+    dims = {dim for channel in channels for dim in channel.dims}
+    named = {
+        path: role for path, stored in first.variables.items() if (role := _role(stored, dims))
+    }
+    if not named:
+        return
+    own = {path: _corners(first, path, role) for path, role in named.items()}
+    begins = dict(own)
+    simulation = int(segments.simulation[0])
+    files, at = np.unique(segments.file, return_index=True)
+    for segment, number in sorted(zip(at.tolist(), files.tolist(), strict=True)):
+        header = segments.header(int(number))
+        others = {
+            path: _corners(header, path, role)
+            for path, role in named.items()
+            if path in header.variables
+        }
+        if int(segments.simulation[segment]) != simulation:
+            simulation, begins = int(segments.simulation[segment]), others
+        for path, corners in others.items():
+            if not _same_directions(own[path], corners):
+                raise _elsewhere(path, header, corners, first, own[path], "directions")
+            if path in begins and not _same(begins[path], corners):
+                raise _elsewhere(path, header, corners, first, own[path], "cells of a simulation")
+
+
+def _role(stored: Stored, dims: set[str]) -> str:
+    """Return whether a variable holds the latitudes or longitudes of cells, else ""."""
+    if len(stored.shape) < 2 or not set(stored.dims[-2:]) <= dims or 1 in stored.shape[-2:]:
+        return ""
+    role = role_by_metadata(stored.attrs) or role_by_name(stored.name)
+    return role if role in ("latitude", "longitude") else ""
+
+
+def _corners(header: Header, path: str, role: str) -> np.ndarray:
+    """Return the values at (first, first), (last, first), (first, last), (last, last), (4,)."""
+    stored = header.variables[path]
+    ends = [(0, 0), (-1, 0), (0, -1), (-1, -1)]
+    last = [size - 1 for size in stored.shape[-2:]]
+    before = (0,) * (len(stored.shape) - 2)
+    keys = [(*before, *(n and size for n, size in zip(end, last, strict=True))) for end in ends]
+    if header.format.native_hdf5:
+        with open_hdf5(header.path) as file:
+            values = np.array([file[path][key] for key in keys])
+    else:
+        with header.format.open_dataset(header.path, decode=False) as dataset:
+            values = np.array([dataset.variables[path][key].values for key in keys])
+    degrees = Packing.of(values.dtype, stored.attrs).unpack(values, exact=True).astype(np.float64)
+    if role == "longitude":
+        degrees = degrees[0] + (degrees - degrees[0] + 180) % 360 - 180
+    return degrees
+
+
+def _same_directions(own: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether a coordinate rises and falls along the same dim to the same side."""
+    steps = [values[1:3] - values[0] for values in (own, other)]
+    axis = int(np.argmax(np.nan_to_num(np.abs(steps[0]))))
+    return not steps[0][axis] * steps[1][axis] < 0
+
+
+def _same(own: np.ndarray, other: np.ndarray) -> bool:
+    away = np.abs((other - own + 180) % 360 - 180)
+    return not (away > _TOLERANCE * max(float(np.nanmax(own) - np.nanmin(own)), 1e-3)).any()
+
+
+def _elsewhere(
+    path: str, header: Header, corners: np.ndarray, first: Header, own: np.ndarray, what: str
+) -> DataError:
+    texts = [", ".join(f"{n:g}" for n in values) for values in (corners, own)]
+    return DataError(
+        f"{path} is {texts[0]} at the corners: other {what}",
+        where=str(header.path),
+        allowed=f"{texts[1]}, as in {first.path}",
+        fix="write all files on one grid in one order: ds.isel(DIM=slice(None, None, -1))",
+    )
