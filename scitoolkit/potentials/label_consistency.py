@@ -9,6 +9,8 @@ volume, by regression, and the pressure, by the deviator W - tr(W)/3. Only a cor
 
 from __future__ import annotations
 
+from logging import Logger
+
 import numpy as np
 
 from scitoolkit.core.contracts import Batch
@@ -20,7 +22,7 @@ from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.statistics import composition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 FRAMES, FEWEST = 24, 8  # compared; at least, beyond the coefficients that are left out
 CORRELATED = 0.85
 FACTOR = 6.0

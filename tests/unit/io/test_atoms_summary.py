@@ -12,14 +12,14 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms_summary import summarize_atoms
 
 pytest.importorskip("ase")
-LINES = "H 0 0 {z} 0.3 0 1\nO 0 0 1 -0.3 0 -1\n"
+LINES = "H 0 0 {z} 0.3 0 -1\nO 0 0 1 -0.3 0 1\n"
 
 
 def write(path, frames=12, energy="energy", forces="forces", lattice=""):
     """Write frames of a dimer with given names of the labels."""
     columns = f"Properties=species:S:1:pos:R:3:{forces}:R:3"
     text = "".join(
-        f"2\n{energy}={-1.0 + 0.01 * k} {columns} {lattice}\n{LINES.format(z=-0.01 * k)}"
+        f"2\n{energy}={-1.0 - 0.01 * k} {columns} {lattice}\n{LINES.format(z=-0.01 * k)}"
         for k in range(frames)
     )
     path.write_text(text)
