@@ -123,7 +123,7 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
     """
     fields = [v.name for v in layout.outputs if v.is_field]
     determined = [n for guard in config.guards for n in guard.determined()]
-    known = [n for n in fields if n not in determined]
+    computed = [n for n in fields if n not in determined]
     for position, guard in enumerate(config.guards):
         where = f"guards.{position} ({guard.name})"
         for name in (*guard.variables(), *guard.determined()):
@@ -134,7 +134,7 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
                     allowed=", ".join(fields),
                     fix=nearest_name(name, fields) or "",
                 )
-            if name not in (*known, *guard.determined()):
+            if name not in (*computed, *guard.determined()):
                 raise ConfigError(
                     f"{name!r} is computed by a later guard",
                     where=where,
@@ -154,7 +154,7 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
                 where=where,
                 fix="leave out data.leads, or the guard",
             )
-        known += guard.determined()
+        computed += guard.determined()
     if fields and not [n for n in fields if n not in determined]:
         raise ConfigError("every output is computed by a guard", where="guards")
     return determined

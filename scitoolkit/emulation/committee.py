@@ -90,9 +90,9 @@ class Committee:
         spread = torch.zeros(len(inputs[0]), device=device)
         for position, variable in enumerate(self._model.layout.outputs):
             if variable.name in scales and scales[variable.name].any():
-                each = torch.stack([answer[position].flatten(1) for answer in answers])
+                values = torch.stack([answer[position].flatten(1) for answer in answers])
                 size = scales[variable.name].mean().clamp_min(1e-30)
-                spread += (each / size).var(0).mean(1)
+                spread += (values / size).var(0).mean(1)
         return to_host(spread)
 
     def _given(self, name: str, value: float) -> float:

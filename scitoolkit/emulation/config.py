@@ -407,12 +407,12 @@ class EmulationConfig(SeededConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> EmulationConfig:
         data, problems = self.data, []
-        known = {*data.inputs, *data.outputs}
+        variables = {*data.inputs, *data.outputs}
         for dim, names in self.symmetries.mirror.items():
-            if unknown := set(names) - known:
+            if unknown := set(names) - variables:
                 problems.append(
                     f"symmetries.mirror.{dim} names {sorted(unknown)}, which is neither input nor "
-                    f"output ({', '.join(sorted(known))})"
+                    f"output ({', '.join(sorted(variables))})"
                 )
         for name, quantity in self.quantities.items():
             if unknown := {v for term in quantity.terms for v in term} - set(data.outputs):

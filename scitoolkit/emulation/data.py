@@ -179,13 +179,13 @@ def _with_earlier(
     frame: Callable[[int], dict[str, np.ndarray]], sample: int, layout: Layout, lead: int
 ) -> dict[str, np.ndarray]:
     """Return a frame with the earlier values and the lead that a layout requires."""
-    found = dict(frame(sample))
+    variables = dict(frame(sample))
     if layout.leads:
-        found[LEAD] = np.array(lead, np.float32)
+        variables[LEAD] = np.array(lead, np.float32)
     for age in sorted({v.age for v in layout.earlier}):
         before = frame(sample - age * lead)
-        found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
-    return found
+        variables |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
+    return variables
 
 
 def open_data(
@@ -422,12 +422,12 @@ def _require_unit(
             f"a unit is given for {name!r}, which is not read", allowed=", ".join(campaign.names)
         )
     for channel in campaign.names.get(name, (name,)):
-        found = dataset[channel].attrs.setdefault("units", expected)
-        if not same_unit(str(found), expected):
+        unit = dataset[channel].attrs.setdefault("units", expected)
+        if not same_unit(str(unit), expected):
             raise DataError(
-                f"unit {str(found)!r}, but {expected!r} is expected",
+                f"unit {str(unit)!r}, but {expected!r} is expected",
                 where=f"{where}: variable {name}",
-                fix=f"convert the file, or expect {str(found)!r}",
+                fix=f"convert the file, or expect {str(unit)!r}",
             )
 
 
@@ -452,14 +452,14 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
 
 
 def _require_like(
-    found: Layout, expected: Layout, where: str, *, compare_step: bool = True
+    actual: Layout, expected: Layout, where: str, *, compare_step: bool = True
 ) -> None:
     """Check that dims, mask and step of a file are those of the training data.
 
     The grid may differ; `transfer.on_grid` handles that.
 
     Args:
-        found: layout of the file.
+        actual: layout of the file.
         expected: layout of the training.
         where: the file, for messages.
         compare_step: whether to compare steps as bare numbers, without facts of the training.
@@ -468,9 +468,9 @@ def _require_like(
         DataError: other dims, another mask on the same grid, or another step.
     """
     for name, variable in expected.variables.items():
-        other = found.variables.get(name)
+        other = actual.variables.get(name)
         if other is None:
-            parts = {f"{name}_real", f"{name}_imag"} <= set(found.variables)
+            parts = {f"{name}_real", f"{name}_imag"} <= set(actual.variables)
             raise DataError(
                 f"variable {name}: complex numbers" if parts else f"no variable {name}",
                 where=where,
@@ -482,20 +482,20 @@ def _require_like(
                 where=f"{where}: variable {name}",
                 allowed=str(dict(zip(variable.dims, variable.shape, strict=True))),
             )
-    if found.mask != expected.mask and found.grid == expected.grid:
-        raise _other_mask(found, expected, where)
-    a, b = found.step, expected.step
+    if actual.mask != expected.mask and actual.grid == expected.grid:
+        raise _other_mask(actual, expected, where)
+    a, b = actual.step, expected.step
     if compare_step and a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
         raise DataError(
             f"a step of {a:g} along {expected.sample_dim}", where=where, allowed=f"{b:g}"
         )
 
 
-def _other_mask(found: Layout, expected: Layout, where: str) -> DataError:
+def _other_mask(actual: Layout, expected: Layout, where: str) -> DataError:
     """Return the error for another mask of the same grid, with the first cell that differs."""
     shape = tuple(expected.grid.values())
     here, trained = (
-        np.ones(shape, bool) if m is None else m for m in (found.valid, expected.valid)
+        np.ones(shape, bool) if m is None else m for m in (actual.valid, expected.valid)
     )
     cell = np.argwhere(here != trained)[0]
     place = ", ".join(f"{dim}={index}" for dim, index in zip(expected.grid, cell, strict=True))

@@ -58,26 +58,29 @@ class Emulator(nn.Module):
         self.determined: tuple[str, ...] = tuple(determined)
 
     def forward(
-        self, *inputs: Tensor, known: dict[str, Tensor] | None = None
+        self, *inputs: Tensor, truth: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, ...]:
         """Return the outputs of the layout, each (B, *dims), from its inputs.
 
         Args:
             inputs: (B, *dims) each, in the order of `layout.inputs`.
-            known: true outputs; if given, diagnostic outputs are computed from them instead of
+            truth: true outputs; if given, diagnostic outputs are computed from them instead of
                 from the emulator's outputs.
         """
-        found = self._named(self.advance, self.advance(*inputs))
+        outputs = self._named(self.advance, self.advance(*inputs))
         if self.diagnose is not None and not self._all_determined():
-            given = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
-            found = {**found, **self._diagnosed(given, {**given, **found, **(known or {})})}
+            by_name = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
+            outputs = {
+                **outputs,
+                **self._diagnosed(by_name, {**by_name, **outputs, **(truth or {})}),
+            }
         if len(self.guards):
             old = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
             for guard in self.guards:
-                found = guard(found, old)
+                outputs = guard(outputs, old)
             fields = {v.name for v in self.layout.outputs if v.is_field}
-            found = {n: self.advance.hide(x) if n in fields else x for n, x in found.items()}
-        return tuple(found[v.name] for v in self.layout.outputs)
+            outputs = {n: self.advance.hide(x) if n in fields else x for n, x in outputs.items()}
+        return tuple(outputs[v.name] for v in self.layout.outputs)
 
     def _all_determined(self) -> bool:
         """Return whether guards compute all diagnostic outputs, so that `diagnose` is idle."""

@@ -197,9 +197,9 @@ class Evaluation:
     def goes_on(self) -> bool:
         """Whether a rollout can continue beyond the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
-        known = {*self.layout.recurrent, *self.data.constant}
-        known |= {v.name for v in self.layout.inputs if not v.stored}
-        return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
+        available = {*self.layout.recurrent, *self.data.constant}
+        available |= {v.name for v in self.layout.inputs if not v.stored}
+        return self.has_rollout and steps > 0 and available >= {v.name for v in self.layout.inputs}
 
     def _cells(self, name: str, truth: Frames, *, alike: bool = False) -> Any:
         """Return the weights of an output's cells at the time of the truth."""
@@ -349,10 +349,13 @@ class Evaluation:
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)
-            found = {OWN: forecast, **{name: next(frames) for name, frames in baselines.items()}}
+            frames_of = {
+                OWN: forecast,
+                **{name: next(frames) for name, frames in baselines.items()},
+            }
             if LINEAR in baselines:
-                found[MATCHED] = forecast
-            for kind, frame in found.items():
+                frames_of[MATCHED] = forecast
+            for kind, frame in frames_of.items():
                 for name in self.outputs:
                     weights = self._cells(name, truth)
                     errors.add(
@@ -363,7 +366,7 @@ class Evaluation:
                     )
                     plain.add(kind, name, step - 1, alike)
             at = start + step * lead
-            self._add_regional(self.regional_rollouts, step - 1, at, truth, found)
+            self._add_regional(self.regional_rollouts, step - 1, at, truth, frames_of)
             if step == shown:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:

@@ -97,9 +97,11 @@ class Intervals:
         """
         path = folder / FILE
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            leads = {n: [Lead(**lead) for lead in each] for n, each in found["leads"].items()}
-            return cls(found["coverage"], found["trajectories"], leads)
+            stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            leads = {
+                n: [Lead(**lead) for lead in by_step] for n, by_step in stored["leads"].items()
+            }
+            return cls(stored["coverage"], stored["trajectories"], leads)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"intervals cannot be read ({error})", where=str(path)) from None
 
@@ -202,7 +204,7 @@ def roll_on_data(
                 parts[name][step].append(
                     _drawn(truth[name], members, name, points[name], (number, step))
                 )
-    return {n: [_joined(found) for found in each] for n, each in parts.items()}
+    return {n: [_joined(drawn) for drawn in by_step] for n, by_step in parts.items()}
 
 
 def _drawn(
@@ -258,7 +260,7 @@ def calibrate(
             ENOUGH,
         )
     pairs = roll_on_data(emulator, data, blocks, config)
-    leads = {n: [_lead(p, settings) for p in each] for n, each in pairs.items()}
+    leads = {n: [_lead(p, settings) for p in by_step] for n, by_step in pairs.items()}
     return Intervals(settings.coverage, simulations, leads)
 
 
@@ -305,11 +307,11 @@ class IntervalScores:
 
 def score(intervals: Intervals, pairs: dict[str, list[Pairs]]) -> dict[str, IntervalScores]:
     """Return the scores of each output for a result of `roll_on_data`."""
-    found = {}
-    for name, each in pairs.items():
-        rows = [_scores(intervals, name, step, p) for step, p in enumerate(each)]
-        found[name] = IntervalScores(*(list(column) for column in zip(*rows, strict=True)))
-    return found
+    scores = {}
+    for name, by_step in pairs.items():
+        rows = [_scores(intervals, name, step, p) for step, p in enumerate(by_step)]
+        scores[name] = IntervalScores(*(list(column) for column in zip(*rows, strict=True)))
+    return scores
 
 
 def crps(truth: np.ndarray, quantiles: np.ndarray) -> float:

@@ -67,7 +67,7 @@ def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
     if not config.guards or not len(blocks):
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
-    found = []
+    findings = []
     for position, guard in enumerate(config.guards):
         changes = {n: c for n, c in deviation(guard, frames, grid).items() if c > 1e-6}
         worst = max(changes.values(), default=0.0)
@@ -76,8 +76,8 @@ def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
         if worst > guard.tolerance:
             message += f", more than {guard.tolerance:g}: the data break it"
         level = "error" if worst > guard.tolerance else "note"
-        found.append(Finding(message, f"guards.{position}", level))  # type: ignore[arg-type]
-    return found
+        findings.append(Finding(message, f"guards.{position}", level))  # type: ignore[arg-type]
+    return findings
 
 
 def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
@@ -85,19 +85,19 @@ def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> lis
     if not config.data.lead or not len(blocks) or not data.layout.state or data.layout.mask:
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
-    known = {guard.name for guard in config.guards}
+    enforced = {guard.name for guard in config.guards}
     return [
         Finding(f"holds in the training data; to enforce it: {written(guard)}", "guards", "note")
         for guard in proposals(frames, grid)
-        if guard.name not in known
+        if guard.name not in enforced
     ]
 
 
 def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
     """Return a warning for each dim that is declared periodic but jumps across its ends."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if data.layout.mask:
-        return found
+        return findings
     frames = frames_of(data, blocks, config.data.lead)
     for position, dim in enumerate(data.layout.grid, start=1):
         if config.boundary.get(dim) != "circular":
@@ -109,8 +109,8 @@ def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
                 f"declared circular, but between the last point and the first {name} jumps "
                 f"{jumps[name]:.1f} times as far as between neighbours: a wall?"
             )
-            found.append(Finding(message, f"boundary.{dim}", "warning"))
-    return found
+            findings.append(Finding(message, f"boundary.{dim}", "warning"))
+    return findings
 
 
 def refuse_repeated_ends(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

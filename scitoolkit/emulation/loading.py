@@ -44,9 +44,9 @@ class HistoryWindows(CampaignWindows):
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the variables and their earlier values, (samples, offsets, *dims) each."""
-        found = super().assemble(values)
-        older = {name: found[base][:, at] for name, (base, at) in self.columns.items()}
-        return {**{name: array[:, self.present] for name, array in found.items()}, **older}
+        variables = super().assemble(values)
+        older = {name: variables[base][:, at] for name, (base, at) in self.columns.items()}
+        return {**{name: array[:, self.present] for name, array in variables.items()}, **older}
 
 
 def make_loader(

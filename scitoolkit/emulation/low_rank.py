@@ -68,8 +68,11 @@ def begin_from_trained(
         lambda name, layer, ranks: factors(layer, ranks, seen[name] if name in seen else None),
     )
     try:
-        found = emulator.load_state_dict(trained.state_dict(), strict=False)
-        wrong = [*found.missing_keys, *(k for k in found.unexpected_keys if not _idle(k, config))]
+        unmatched = emulator.load_state_dict(trained.state_dict(), strict=False)
+        wrong = [
+            *unmatched.missing_keys,
+            *(k for k in unmatched.unexpected_keys if not _idle(k, config)),
+        ]
     except RuntimeError as error:
         wrong = [" ".join(str(error).split())[:200]]
     if wrong:

@@ -382,7 +382,7 @@ class _MappedParts:
     def __call__(self, number: int) -> dict[str, np.ndarray]:
         layout = self._emulator.layout
         inputs = self._data.inputs_of(self._pieces[number], layout, self._lead)
-        return _stacked([step_once(self._emulator, given) for given in inputs])
+        return _stacked([step_once(self._emulator, frame) for frame in inputs])
 
 
 class _RolledParts:
@@ -423,9 +423,9 @@ class _RolledParts:
             before = on_rank_zero(lambda: self._parts.load(number - 1))
             state = {n: v for n, v in before.items() if "/" in n}
             self._running.continue_at(piece.start, state)
-        found = _stacked([self._outputs(step, self._running.advance()) for step in piece])
+        frames = _stacked([self._outputs(step, self._running.advance()) for step in piece])
         self._next = piece.stop
-        return found | self._running.state()
+        return frames | self._running.state()
 
     def _outputs(self, step: int, members: Sequence[Frames]) -> Frames:
         if self._intervals is None:
@@ -469,16 +469,16 @@ def _valid(data: Data, lead: int) -> np.ndarray:
 
 def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dataset:
     dim = emulator.layout.sample_dim
-    found = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
-    coords = {d: (d, c.values, dict(c.attrs)) for d, c in found.items()}
+    of_grid = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
+    coords = {d: (d, c.values, dict(c.attrs)) for d, c in of_grid.items()}
     out = xr.Dataset(coords={dim: (dim, times), **coords})
     if dim in data.dataset.coords:
         original = data.dataset[dim]
         out[dim].attrs.update(original.attrs)
-        kept = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
+        encoding = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
         if emulator.layout.step_range is not None and is_dates(times):
-            kept["dtype"] = np.dtype(
+            encoding["dtype"] = np.dtype(
                 np.float64
             )  # uneven times are no whole numbers of the file's unit
-        out[dim].encoding.update(kept)
+        out[dim].encoding.update(encoding)
     return out

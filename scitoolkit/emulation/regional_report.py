@@ -15,7 +15,7 @@ USEFUL = 0.6
 1980, Mon. Weather Rev. 108, 1126)."""
 
 
-def scores(found: Evaluation, one_step: RegionalScores) -> dict[str, float | None]:
+def scores(evaluation: Evaluation, one_step: RegionalScores) -> dict[str, float | None]:
     """Return {name: score}: RMSE by region, and ACC, of one step and of rollouts."""
     out: dict[str, float | None] = {}
     for region in one_step.regions:
@@ -23,58 +23,60 @@ def scores(found: Evaluation, one_step: RegionalScores) -> dict[str, float | Non
         for name in one_step.fields:
             if ending:
                 out[f"rmse_{name}{ending}"] = _number(one_step.rmse(region.name, OWN, name))
-            for key, step, of in _instants(found, one_step):
-                if found.climatology is not None:
+            for key, step, of in _instants(evaluation, one_step):
+                if evaluation.climatology is not None:
                     acc = of.acc(region.name, OWN, name, step)
                     out[f"{key}acc_{name}{ending}"] = _number(acc)
-    if found.climatology is not None and found.has_rollout:
+    if evaluation.climatology is not None and evaluation.has_rollout:
         for name in one_step.fields:
-            out[f"useful_steps_{name}"] = _useful(found, name)
+            out[f"useful_steps_{name}"] = _useful(evaluation, name)
     return out
 
 
-def _instants(found: Evaluation, one_step: RegionalScores) -> list[tuple[str, int, RegionalScores]]:
+def _instants(
+    evaluation: Evaluation, one_step: RegionalScores
+) -> list[tuple[str, int, RegionalScores]]:
     """Return (beginning of the score's name, step from 0, scores) of what is listed."""
     listed = [("", 0, one_step)]
-    if found.has_rollout and found.regional_rollouts is not None:
-        length = _length(found)
+    if evaluation.has_rollout and evaluation.regional_rollouts is not None:
+        length = _length(evaluation)
         steps = sorted({8, length} & set(range(1, length + 1)))
-        listed += [(f"rollout{step}_", step - 1, found.regional_rollouts) for step in steps]
+        listed += [(f"rollout{step}_", step - 1, evaluation.regional_rollouts) for step in steps]
     return listed
 
 
-def tables(found: Evaluation, one_step: RegionalScores) -> list[Table]:
+def tables(evaluation: Evaluation, one_step: RegionalScores) -> list[Table]:
     """Return the table of regions, and of correlations by step if there are rollouts."""
-    length = _length(found) if found.has_rollout else 0
-    further = found.regional_rollouts if length else None
+    length = _length(evaluation) if evaluation.has_rollout else 0
+    further = evaluation.regional_rollouts if length else None
     rows: list[list[Any]] = []
     for name in one_step.fields:
         for region in one_step.regions:
             row = [f"{name}, {region.name}", _number(one_step.rmse(region.name, OWN, name))]
-            if found.climatology is not None:
+            if evaluation.climatology is not None:
                 row.append(_number(one_step.rmse(region.name, NORMAL, name)))
                 row.append(_number(one_step.acc(region.name, OWN, name)))
             if further is not None:
                 row.append(_number(further.rmse(region.name, OWN, name, length - 1)))
-                if found.climatology is not None:
+                if evaluation.climatology is not None:
                     row.append(_number(further.acc(region.name, OWN, name, length - 1)))
             rows.append(row)
     columns = ["output, region", "RMSE"]
-    columns += ["RMSE of the climatology", "ACC"] if found.climatology is not None else []
+    columns += ["RMSE of the climatology", "ACC"] if evaluation.climatology is not None else []
     columns += [f"RMSE, step {length}"] if length else []
-    columns += [f"ACC, step {length}"] if length and found.climatology is not None else []
-    made = [Table(title="Scores by region", columns=columns, rows=rows, note=_note(found))]
-    if further is not None and found.climatology is not None:
+    columns += [f"ACC, step {length}"] if length and evaluation.climatology is not None else []
+    made = [Table(title="Scores by region", columns=columns, rows=rows, note=_note(evaluation))]
+    if further is not None and evaluation.climatology is not None:
         made.append(_by_step(further, length))
     return made
 
 
-def _note(found: Evaluation) -> str:
-    if found.climatology is None:
+def _note(evaluation: Evaluation) -> str:
+    if evaluation.climatology is None:
         return "Means over cells are weighted by their areas."
     of = "all samples"
-    if found.climatology.by == "day_of_year":
-        window = found.climatology.window
+    if evaluation.climatology.by == "day_of_year":
+        window = evaluation.climatology.window
         of = "the same day of the year and time of the day"
         of += f", over {window} days" if window > 1 else ""
     return (
@@ -98,9 +100,9 @@ def _by_step(further: RegionalScores, length: int) -> Table:
     )
 
 
-def correlations(found: Evaluation, shown: Sequence[Variable]) -> Multiples:
+def correlations(evaluation: Evaluation, shown: Sequence[Variable]) -> Multiples:
     """Return the anomaly correlation against the number of steps."""
-    further, length = found.regional_rollouts, _length(found)
+    further, length = evaluation.regional_rollouts, _length(evaluation)
     assert further is not None
 
     def lines(name: str) -> list[Series]:
@@ -129,18 +131,18 @@ def correlations(found: Evaluation, shown: Sequence[Variable]) -> Multiples:
     return Multiples(title="Anomaly correlation against the number of steps", panels=panels)
 
 
-def _useful(found: Evaluation, name: str) -> int:
+def _useful(evaluation: Evaluation, name: str) -> int:
     """Return the number of initial steps with a correlation of at least `USEFUL`."""
-    assert found.regional_rollouts is not None
-    for step in range(_length(found)):
-        acc = found.regional_rollouts.acc(WHOLE, OWN, name, step)
+    assert evaluation.regional_rollouts is not None
+    for step in range(_length(evaluation)):
+        acc = evaluation.regional_rollouts.acc(WHOLE, OWN, name, step)
         if acc is None or not acc >= USEFUL:
             return step
-    return _length(found)
+    return _length(evaluation)
 
 
-def _length(found: Evaluation) -> int:
-    return len(found.rollouts[OWN][found.outputs[0]])
+def _length(evaluation: Evaluation) -> int:
+    return len(evaluation.rollouts[OWN][evaluation.outputs[0]])
 
 
 def _number(value: float | None) -> float | None:

@@ -31,107 +31,107 @@ MAX_FIGURES = 6
 ROWS = 4  # outputs in a figure of maps
 
 
-def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
+def make(evaluation: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     """Return the results of an evaluation and the fields of its maps."""
-    tables = [_one_step(found)]
-    if found.has_rollout:
-        tables += [_horizons(found), _rollout_table(found)]
-    if found.regional is not None:
-        tables += regional.tables(found, found.regional)
-    if found.by_lead:
-        tables.append(_lead_table(found))
-    if found.interval_scores is not None:
-        tables.append(_interval_table(found, found.interval_scores))
-    if found.long is not None:
-        tables.append(_climate_table(found, found.long))
-    fields = _fields(found)
+    tables = [_one_step(evaluation)]
+    if evaluation.has_rollout:
+        tables += [_horizons(evaluation), _rollout_table(evaluation)]
+    if evaluation.regional is not None:
+        tables += regional.tables(evaluation, evaluation.regional)
+    if evaluation.by_lead:
+        tables.append(_lead_table(evaluation))
+    if evaluation.interval_scores is not None:
+        tables.append(_interval_table(evaluation, evaluation.interval_scores))
+    if evaluation.long is not None:
+        tables.append(_climate_table(evaluation, evaluation.long))
+    fields = _fields(evaluation)
     figures: list[Figure] = []
     if fields is not None:
-        figures += _maps(found, fields)
-    if found.motion is not None:
-        figures.append(found.motion.figure())
+        figures += _maps(evaluation, fields)
+    if evaluation.motion is not None:
+        figures.append(evaluation.motion.figure())
     if fields is None:
-        figures += _profiles(found)
-    shown = found.layout.outputs[:MAX_FIGURES]
-    if found.has_rollout:
-        panels = [_rollout_lines(found, variable) for variable in shown]
+        figures += _profiles(evaluation)
+    shown = evaluation.layout.outputs[:MAX_FIGURES]
+    if evaluation.has_rollout:
+        panels = [_rollout_lines(evaluation, variable) for variable in shown]
         figures.append(Multiples(title="Rollout error against the number of steps", panels=panels))
-    if found.climatology is not None and found.has_rollout:
-        figures.append(regional.correlations(found, shown))
-    spectra = [_spectrum_lines(found, v) for v in shown if v.name in found.spectra]
+    if evaluation.climatology is not None and evaluation.has_rollout:
+        figures.append(regional.correlations(evaluation, shown))
+    spectra = [_spectrum_lines(evaluation, v) for v in shown if v.name in evaluation.spectra]
     if spectra:
-        dim = list(found.layout.grid)[found.spectral_axis or 0]
+        dim = list(evaluation.layout.grid)[evaluation.spectral_axis or 0]
         figures.append(Multiples(title=f"Power spectra along {dim}", panels=spectra))
-    if found.motion is not None:
-        moving = found.motion.dataset()
+    if evaluation.motion is not None:
+        moving = evaluation.motion.dataset()
         fields = moving if fields is None else fields.merge(moving)
-    scores = metrics(found)
+    scores = metrics(evaluation)
     return Results(
-        title=f"{workflow}: {', '.join(found.outputs)} from "
-        f"{', '.join(v.name for v in found.layout.inputs)}",
-        verdict=_verdict(found),
-        summary=_summary(found, scores),
+        title=f"{workflow}: {', '.join(evaluation.outputs)} from "
+        f"{', '.join(v.name for v in evaluation.layout.inputs)}",
+        verdict=_verdict(evaluation),
+        summary=_summary(evaluation, scores),
         metrics=scores,
-        units={f"rmse_{v.name}": v.units for v in found.layout.outputs if v.units},
+        units={f"rmse_{v.name}": v.units for v in evaluation.layout.outputs if v.units},
         tables=tables,
         figures=figures,
     ), fields
 
 
-def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
+def metrics(evaluation: Evaluation) -> dict[str, float | int | str | None]:
     """Return {name: score} of an evaluation."""
-    own = found.one_step[OWN]
+    own = evaluation.one_step[OWN]
     scores: dict[str, float | int | str | None] = {}
-    for name in found.outputs:
+    for name in evaluation.outputs:
         scores[f"rmse_{name}"] = number(own[name])
-    for name in found.outputs:
-        deviation = found.deviation[name]
+    for name in evaluation.outputs:
+        deviation = evaluation.deviation[name]
         scores[f"vrmse_{name}"] = number(own[name] / deviation) if deviation else None
-    if PERSISTENCE in found.one_step:
-        for name, ratio in found.ratio(found.one_step, PERSISTENCE).items():
+    if PERSISTENCE in evaluation.one_step:
+        for name, ratio in evaluation.ratio(evaluation.one_step, PERSISTENCE).items():
             scores[f"one_step_over_persistence_{name}"] = number(ratio)
-        for name, ratio in found.ratio(found.plain, PERSISTENCE).items():
+        for name, ratio in evaluation.ratio(evaluation.plain, PERSISTENCE).items():
             scores[f"one_step_over_persistence_unweighted_{name}"] = number(ratio)
-    if LINEAR in found.one_step and PERSISTENCE in found.one_step:
-        for name in found.outputs:
-            baseline = found.one_step[PERSISTENCE][name]
+    if LINEAR in evaluation.one_step and PERSISTENCE in evaluation.one_step:
+        for name in evaluation.outputs:
+            baseline = evaluation.one_step[PERSISTENCE][name]
             if baseline > 0:
-                ratio = found.one_step[LINEAR][name] / baseline
+                ratio = evaluation.one_step[LINEAR][name] / baseline
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
-    if found.has_rollout:
-        _rollout_scores(found, scores)
-    if found.regional is not None:
-        scores |= regional.scores(found, found.regional)
-    for lead, errors in found.by_lead.items():
+    if evaluation.has_rollout:
+        _rollout_scores(evaluation, scores)
+    if evaluation.regional is not None:
+        scores |= regional.scores(evaluation, evaluation.regional)
+    for lead, errors in evaluation.by_lead.items():
         for key, baseline in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
             if baseline in errors:
-                ratios = found.ratio(errors, baseline)
+                ratios = evaluation.ratio(errors, baseline)
                 scores |= {f"lead{lead}_over_{key}_{n}": number(r) for n, r in ratios.items()}
-    if found.interval_scores is not None:
-        scores |= _interval_scores(found.interval_scores)
-    if found.long is not None:
-        scores |= climate_scores(found, found.long)
-    scores["test_samples"] = found.num_samples
+    if evaluation.interval_scores is not None:
+        scores |= _interval_scores(evaluation.interval_scores)
+    if evaluation.long is not None:
+        scores |= climate_scores(evaluation, evaluation.long)
+    scores["test_samples"] = evaluation.num_samples
     return scores
 
 
-def _interval_scores(found: Mapping[str, IntervalScores]) -> dict[str, float | None]:
-    coverage = [share for each in found.values() for share in each.coverage]
-    ratios = _over_mae(found, "crps")
+def _interval_scores(scores_of: Mapping[str, IntervalScores]) -> dict[str, float | None]:
+    coverage = [share for scores in scores_of.values() for share in scores.coverage]
+    ratios = _over_mae(scores_of, "crps")
     out = {
         "coverage_min": number(min(coverage)),
         "coverage_max": number(max(coverage)),
         "crps_over_mae_max": number(max(ratios)) if ratios else None,
     }
-    skill = [ratio for score in found.values() for ratio in score.spread_over_error]
+    skill = [ratio for score in scores_of.values() for ratio in score.spread_over_error]
     if any(skill):  # of several members
-        ratios = _over_mae(found, "members_crps")
+        ratios = _over_mae(scores_of, "members_crps")
         out |= {
             "spread_over_error_min": number(min(skill)),
             "spread_over_error_max": number(max(skill)),
             "members_crps_over_mae_max": number(max(ratios)) if ratios else None,
         }
-    own = [c for score in found.values() for c in score.members_coverage if c is not None]
+    own = [c for score in scores_of.values() for c in score.members_coverage if c is not None]
     if own:
         out |= {"members_coverage_min": number(min(own)), "members_coverage_max": number(max(own))}
     return out
@@ -141,28 +141,28 @@ def _over_mae(scores: Mapping[str, IntervalScores], which: str) -> list[float]:
     """Return a CRPS over the mean absolute error of the mean, for all outputs and steps."""
     return [
         crps / mae
-        for each in scores.values()
-        for crps, mae in zip(getattr(each, which), each.mae, strict=True)
+        for of_output in scores.values()
+        for crps, mae in zip(getattr(of_output, which), of_output.mae, strict=True)
         if mae
     ]
 
 
-def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> Table:
-    settings = found.config.uncertainty
+def _interval_table(evaluation: Evaluation, scores: Mapping[str, IntervalScores]) -> Table:
+    settings = evaluation.config.uncertainty
     assert settings is not None
     shown = sorted({1, (settings.steps + 1) // 2, settings.steps})
     rows: list[list[float | int | str | None]] = [
         [
             f"{name}, step {step}",
-            each.coverage[step - 1],
-            each.width[step - 1],
-            each.crps[step - 1],
-            each.mae[step - 1],
-            each.spread_over_error[step - 1],
-            each.members_crps[step - 1],
-            each.members_coverage[step - 1],
+            of_output.coverage[step - 1],
+            of_output.width[step - 1],
+            of_output.crps[step - 1],
+            of_output.mae[step - 1],
+            of_output.spread_over_error[step - 1],
+            of_output.members_crps[step - 1],
+            of_output.members_coverage[step - 1],
         ]
-        for name, each in scores.items()
+        for name, of_output in scores.items()
         for step in shown
     ]
     return Table(
@@ -183,27 +183,27 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
     )
 
 
-def _lead_table(found: Evaluation) -> Table:
+def _lead_table(evaluation: Evaluation) -> Table:
     rows: list[list[Any]] = []
-    for lead, errors in found.by_lead.items():
+    for lead, errors in evaluation.by_lead.items():
         for forecast in (OWN, REPEATED, PERSISTENCE):
             if forecast in errors:
-                values = (number(errors[forecast][n]) for n in found.outputs)
+                values = (number(errors[forecast][n]) for n in evaluation.outputs)
                 rows.append([f"{lead}, {forecast}", *values])
-    left = [str(lead) for lead, errors in found.by_lead.items() if not errors]
+    left = [str(lead) for lead, errors in evaluation.by_lead.items() if not errors]
     return Table(
         title="RMSE by lead",
-        columns=["lead, forecast", *map(_named, found.layout.outputs)],
+        columns=["lead, forecast", *map(_named, evaluation.layout.outputs)],
         rows=rows,
         note="Leads in samples; one step of the emulator unless stated otherwise."
         + (f" The test split is too short for {', '.join(left)}." if left else ""),
     )
 
 
-def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
-    length = len(found.rollouts[OWN][found.outputs[0]])
-    for name in found.outputs:
-        for label, table in (("", found.rollouts), ("unweighted_", found.plain_rollouts)):
+def _rollout_scores(evaluation: Evaluation, scores: dict[str, Any]) -> None:
+    length = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
+    for name in evaluation.outputs:
+        for label, table in (("", evaluation.rollouts), ("unweighted_", evaluation.plain_rollouts)):
             own, baseline = table[OWN][name], table[PERSISTENCE][name]
             for step in sorted({8, length} & set(range(1, length + 1))):
                 ours, theirs = own[step - 1], baseline[step - 1]
@@ -212,42 +212,44 @@ def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
                     scores[key] = number(ours / theirs)
     for method in (PERSISTENCE, LINEAR):
         scores[f"steps_better_than_{method.replace(' ', '_')}"] = min(
-            found.steps_better(name, method) for name in found.outputs
+            evaluation.steps_better(name, method) for name in evaluation.outputs
         )
     scores["rollout_steps"] = length
 
 
-def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
+def _summary(evaluation: Evaluation, scores: dict[str, Any]) -> list[str]:
     errors = ", ".join(
-        f"{n} {scores[f'vrmse_{n}']:.3g}" for n in found.outputs if scores[f"vrmse_{n}"] is not None
+        f"{n} {scores[f'vrmse_{n}']:.3g}"
+        for n in evaluation.outputs
+        if scores[f"vrmse_{n}"] is not None
     )
-    lines = [f"Error over the truth's standard deviation (VRMSE), {_after(found)}: {errors}."]
-    if PERSISTENCE in found.one_step:
-        ratios = found.ratio(found.one_step, PERSISTENCE)
+    lines = [f"Error over the truth's standard deviation (VRMSE), {_after(evaluation)}: {errors}."]
+    if PERSISTENCE in evaluation.one_step:
+        ratios = evaluation.ratio(evaluation.one_step, PERSISTENCE)
         if ratios:
             worst = max(ratios, key=lambda n: ratios[n])
             lowest = f"between {min(ratios.values()):.2g} and " if len(ratios) > 1 else ""
             lines.append(
                 f"One step: {lowest}{ratios[worst]:.2g} ({worst}) times the error of persistence."
             )
-    if found.has_rollout:
+    if evaluation.has_rollout:
         length = scores["rollout_steps"]
         lines.append(
-            f"Rollouts of up to {length} steps from {found.starts} starts: better than persistence "
-            f"on every output for {scores['steps_better_than_persistence']} steps, than linear "
-            f"extrapolation for {scores['steps_better_than_linear_extrapolation']}."
+            f"Rollouts of up to {length} steps from {evaluation.starts} starts: better than "
+            f"persistence on every output for {scores['steps_better_than_persistence']} steps, "
+            f"than linear extrapolation for {scores['steps_better_than_linear_extrapolation']}."
         )
-    if found.long is not None:
-        lines.append(_survival(found, found.long, scores))
+    if evaluation.long is not None:
+        lines.append(_survival(evaluation, evaluation.long, scores))
     return lines
 
 
-def _survival(found: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
+def _survival(evaluation: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
     line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
     errors = [
         f"{n} {scores[f'climate_error_{n}']:.2g}"
-        for n in found.config.quantities
+        for n in evaluation.config.quantities
         if scores.get(f"climate_error_{n}") is not None
     ]
     if long.left:
@@ -259,35 +261,37 @@ def _survival(found: Evaluation, long: LongRollout, scores: dict[str, Any]) -> s
     return line + "."
 
 
-def climate_scores(found: Evaluation, long: LongRollout) -> dict[str, float | int | str | None]:
+def climate_scores(
+    evaluation: Evaluation, long: LongRollout
+) -> dict[str, float | int | str | None]:
     """Return {name: score} of a rollout beyond the data."""
     scores: dict[str, float | int | str | None] = {
         "long_steps": long.steps,
         "finite_steps": long.finite,
         "seconds_per_step": number(long.seconds),
     }
-    if found.config.solver_seconds:
-        scores["cost_over_solver"] = number(long.seconds / found.config.solver_seconds)
+    if evaluation.config.solver_seconds:
+        scores["cost_over_solver"] = number(long.seconds / evaluation.config.solver_seconds)
     if not long.climate.frames:
         return scores
-    for name in found.config.quantities:
-        truth = found.truth_climate.mean(name)
+    for name in evaluation.config.quantities:
+        truth = evaluation.truth_climate.mean(name)
         error = abs(long.climate.mean(name) / truth - 1) if truth else float("nan")
         scores[f"climate_error_{name}"] = number(error)
-    if found.spectral_axis is not None:
+    if evaluation.spectral_axis is not None:
         for name in long.climate.fields:
-            own, truth_power = long.climate.power(name), found.truth_climate.power(name)
+            own, truth_power = long.climate.power(name), evaluation.truth_climate.power(name)
             for share, label in ((0.99, "99"), (0.999, "999")):
                 factor = spectrum_factor(own, truth_power, share)
                 scores[f"spectrum_factor_{label}_{name}"] = number(factor)
     return scores
 
 
-def _climate_table(found: Evaluation, long: LongRollout) -> Table:
-    names = [*(f"mean_{n}" for n in long.climate.fields), *found.config.quantities]
+def _climate_table(evaluation: Evaluation, long: LongRollout) -> Table:
+    names = [*(f"mean_{n}" for n in long.climate.fields), *evaluation.config.quantities]
     rows: list[list[Any]] = []
     for name in names:
-        climates = (found.truth_climate, long.climate)
+        climates = (evaluation.truth_climate, long.climate)
         rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
     left = f"Left the range of the truth, widened by half: {long.departures}. " if long.left else ""
     return Table(
@@ -295,40 +299,46 @@ def _climate_table(found: Evaluation, long: LongRollout) -> Table:
         columns=["quantity", "truth", "its spread", "emulator", "its spread "],
         rows=rows,
         note=f"{long.finite} steps are finite. {left}"
-        f"The truth is the {found.truth_climate.frames} samples of the test split; the first "
+        f"The truth is the {evaluation.truth_climate.frames} samples of the test split; the first "
         "tenth of the rollout is left out.",
     )
 
 
-def _verdict(found: Evaluation) -> Verdict | None:
+def _verdict(evaluation: Evaluation) -> Verdict | None:
     """Return the verdict on the mean VRMSE of the outputs, of rollouts or of one step."""
-    if PERSISTENCE not in found.one_step:
+    if PERSISTENCE not in evaluation.one_step:
         return None
-    scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}
+    scales = {
+        name: evaluation.deviation[name]
+        for name in evaluation.outputs
+        if evaluation.deviation[name]
+    }
     if not scales:  # all outputs are constant
         return None
     methods = (OWN, PERSISTENCE, LINEAR)
-    if found.has_rollout:
-        rollouts = {m: r for m, r in found.rollouts.items() if m in methods}
+    if evaluation.has_rollout:
+        rollouts = {m: r for m, r in evaluation.rollouts.items() if m in methods}
         errors = {m: {n: r[n][-1] for n in scales} for m, r in rollouts.items()}
-        steps = len(found.rollouts[OWN][found.outputs[0]])
+        steps = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
     else:
-        errors = {m: {n: e[n] for n in scales} for m, e in found.one_step.items()}
+        errors = {m: {n: e[n] for n in scales} for m, e in evaluation.one_step.items()}
         steps = 1
     values = {}
     for method, error in errors.items():
         ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
         values[method] = number(np.mean(ratios))
     named = ", ".join(scales)
-    when = f"after {steps} steps" if steps > 1 else _after(found)
+    when = f"after {steps} steps" if steps > 1 else _after(evaluation)
     return Verdict.among(values, OWN, f"VRMSE {when} (mean of {named})")
 
 
-def _after(found: Evaluation) -> str:
-    step = found.layout.step
-    if not found.lead:
+def _after(evaluation: Evaluation) -> str:
+    step = evaluation.layout.step
+    if not evaluation.lead:
         return "of each sample"
-    return f"after {found.lead} step" + (f" ({found.layout.sample_dim} + {step:g})" if step else "")
+    return f"after {evaluation.lead} step" + (
+        f" ({evaluation.layout.sample_dim} + {step:g})" if step else ""
+    )
 
 
 def _named(variable: Variable) -> str:
@@ -339,30 +349,32 @@ def _named(variable: Variable) -> str:
     )
 
 
-def _one_step(found: Evaluation) -> Table:
+def _one_step(evaluation: Evaluation) -> Table:
     rows: list[list[Any]] = []
-    for forecast, errors in found.one_step.items():
-        rows.append([forecast, *(number(errors[n]) for n in found.outputs)])
-    rows.append(["(standard deviation)", *(number(found.deviation[n]) for n in found.outputs)])
+    for forecast, errors in evaluation.one_step.items():
+        rows.append([forecast, *(number(errors[n]) for n in evaluation.outputs)])
+    rows.append(
+        ["(standard deviation)", *(number(evaluation.deviation[n]) for n in evaluation.outputs)]
+    )
     vrmse = ", ".join(
-        f"{n} {found.one_step[OWN][n] / found.deviation[n]:.3g}"
-        for n in found.outputs
-        if found.deviation[n]
+        f"{n} {evaluation.one_step[OWN][n] / evaluation.deviation[n]:.3g}"
+        for n in evaluation.outputs
+        if evaluation.deviation[n]
     )
     return Table(
-        title=f"RMSE {_after(found)}",
-        columns=["forecast", *map(_named, found.layout.outputs)],
+        title=f"RMSE {_after(evaluation)}",
+        columns=["forecast", *map(_named, evaluation.layout.outputs)],
         rows=rows,
         best="min",
         note=f"VRMSE of the emulator: {vrmse}. Means over cells are weighted by their volumes.",
     )
 
 
-def _horizons(found: Evaluation) -> Table:
-    length = len(found.rollouts[OWN][found.outputs[0]])
+def _horizons(evaluation: Evaluation) -> Table:
+    length = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
     rows: list[list[Any]] = []
-    for name in found.outputs:
-        rows.append([name, *(found.steps_better(name, r) for r in (PERSISTENCE, LINEAR))])
+    for name in evaluation.outputs:
+        rows.append([name, *(evaluation.steps_better(name, r) for r in (PERSISTENCE, LINEAR))])
     return Table(
         title="Horizon: steps for which the rollout beats",
         columns=["output", PERSISTENCE, LINEAR],
@@ -372,13 +384,13 @@ def _horizons(found: Evaluation) -> Table:
     )
 
 
-def _rollout_table(found: Evaluation) -> Table:
-    length = len(found.rollouts[OWN][found.outputs[0]])
+def _rollout_table(evaluation: Evaluation) -> Table:
+    length = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
     shown = sorted({1, 2, 4, 8, length} & set(range(1, length + 1)))
     rows: list[list[Any]] = []
-    for name in found.outputs:
+    for name in evaluation.outputs:
         for forecast in (OWN, PERSISTENCE, LINEAR):
-            series = found.rollouts[forecast][name]
+            series = evaluation.rollouts[forecast][name]
             rows.append(
                 [
                     f"{name}, {forecast}",
@@ -389,13 +401,13 @@ def _rollout_table(found: Evaluation) -> Table:
         title="RMSE of rollouts",
         columns=["output, forecast", *(f"step {s}" for s in shown)],
         rows=rows,
-        note=f"Over {found.starts} starts in the test split; fewer reach the last steps.",
+        note=f"Over {evaluation.starts} starts in the test split; fewer reach the last steps.",
     )
 
 
-def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
+def _rollout_lines(evaluation: Evaluation, variable: Variable) -> Lines:
     name = variable.name
-    length = len(found.rollouts[OWN][name])
+    length = len(evaluation.rollouts[OWN][name])
     unit = f" [{variable.units}]" if variable.units not in ("", "1") else ""
     return Lines(
         title=name,
@@ -406,7 +418,7 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
         series=[
             Series(
                 label=forecast,
-                y=found.rollouts[forecast][name],
+                y=evaluation.rollouts[forecast][name],
                 role="main" if forecast == OWN else "baseline",
             )
             for forecast in (OWN, PERSISTENCE, LINEAR)
@@ -414,15 +426,15 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
         + [
             Series(
                 label="standard deviation",
-                y=[number(found.deviation[name])] * length,
+                y=[number(evaluation.deviation[name])] * length,
                 role="reference",
             )
         ],
     )
 
 
-def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
-    spectra = {k: np.mean(v, axis=0) for k, v in found.spectra[variable.name].items()}
+def _spectrum_lines(evaluation: Evaluation, variable: Variable) -> Lines:
+    spectra = {k: np.mean(v, axis=0) for k, v in evaluation.spectra[variable.name].items()}
     count = len(next(iter(spectra.values())))
     truths = [label for label in spectra if label.startswith("truth")]
     shown = [label for label in spectra if label not in truths[1:]]  # truths are almost equal
@@ -445,39 +457,41 @@ def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
     )
 
 
-def _fields(found: Evaluation) -> xr.Dataset | None:
+def _fields(evaluation: Evaluation) -> xr.Dataset | None:
     """Return planes of truth, forecast and error of the shown steps; None in one dim."""
-    dims = list(found.layout.grid)
-    names = [v.name for v in found.layout.outputs if v.is_field]
-    if len(dims) < 2 or not names or not found.frames:
+    dims = list(evaluation.layout.grid)
+    names = [v.name for v in evaluation.layout.outputs if v.is_field]
+    if len(dims) < 2 or not names or not evaluation.frames:
         return None
-    steps = sorted(found.frames)
+    steps = sorted(evaluation.frames)
     plane = dims[-2:]
     out = {}
     for name in names:
-        units = found.layout.variables[name].units
+        units = evaluation.layout.variables[name].units
         parts = {}
         for kind in ("truth", OWN):
             parts[kind] = np.stack(
-                [middle_plane(found.frames[s][kind][name], len(dims)) for s in steps]
+                [middle_plane(evaluation.frames[s][kind][name], len(dims)) for s in steps]
             )
         parts["error"] = parts[OWN] - parts["truth"]
         for kind, values in parts.items():
             out[f"{name}_{kind}"] = xr.DataArray(
                 values, dims=("step", *plane), attrs={"units": units} if units else {}
             )
-    coords = {d: found.layout.coordinates[d] for d in plane if d in found.layout.coordinates}
+    coords = {
+        d: evaluation.layout.coordinates[d] for d in plane if d in evaluation.layout.coordinates
+    }
     return xr.Dataset(out, coords={"step": steps, **coords})
 
 
-def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
+def _maps(evaluation: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
     """Return maps of truth, emulator and error at the last shown step, one row per output."""
-    outputs = [v for v in found.layout.outputs if v.is_field][: 2 * ROWS]
+    outputs = [v for v in evaluation.layout.outputs if v.is_field][: 2 * ROWS]
     last = fields.sizes["step"] - 1
     step = int(fields["step"].values[last])
     when = f"after {step} step{'s' * (step != 1)}" if step else "of the first test sample"
-    if step and found.layout.step:
-        when += f" ({found.layout.sample_dim} + {step * found.layout.step:g})"
+    if step and evaluation.layout.step:
+        when += f" ({evaluation.layout.sample_dim} + {step * evaluation.layout.step:g})"
     maps: list[Lines | Maps] = []
     for first in range(0, len(outputs), ROWS):
         panels = [
@@ -496,18 +510,18 @@ def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
     return maps
 
 
-def _profiles(found: Evaluation) -> list[Lines | Maps]:
+def _profiles(evaluation: Evaluation) -> list[Lines | Maps]:
     """Return truth and forecast as lines, for fields in one dim."""
     lines: list[Lines | Maps] = []
-    if len(found.layout.grid) != 1 or not found.frames:
+    if len(evaluation.layout.grid) != 1 or not evaluation.frames:
         return lines
-    (dim,) = found.layout.grid
-    x = found.layout.coordinates.get(dim, list(range(found.layout.grid[dim])))
-    last = found.frames[max(found.frames)]
-    for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
+    (dim,) = evaluation.layout.grid
+    x = evaluation.layout.coordinates.get(dim, list(range(evaluation.layout.grid[dim])))
+    last = evaluation.frames[max(evaluation.frames)]
+    for variable in [v for v in evaluation.layout.outputs if v.is_field][:MAX_FIGURES]:
         lines.append(
             Lines(
-                title=f"{variable.name} after {max(found.frames)} steps",
+                title=f"{variable.name} after {max(evaluation.frames)} steps",
                 x=[float(v) for v in x],
                 x_label=dim,
                 y_label=_named(variable),

@@ -75,18 +75,18 @@ class Rollout:
         return outputs
 
     def _advanced(self, number: int) -> dict[str, np.ndarray]:
-        member, given = self._members[number], self._given[number]
+        member, inputs = self._members[number], self._given[number]
         if self._forcing is not None and self._step:
             state = set(member.layout.recurrent)
-            given |= {n: v for n, v in self._forcing(self._step).items() if n not in state}
+            inputs |= {n: v for n, v in self._forcing(self._step).items() if n not in state}
         if self._noise:
             begin = self._first[member.layout.state[0]]
             seeds = (self._seed, ROLLOUT, number, self._step)
-            given[NOISE] = noise_of(begin, [self._noise], *seeds)
+            inputs[NOISE] = noise_of(begin, [self._noise], *seeds)
         if self._jitters is None:
-            outputs = step_once(member, given)
+            outputs = step_once(member, inputs)
         else:
-            outputs = self._jitters[number].step(member, given)
+            outputs = self._jitters[number].step(member, inputs)
         for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise NumericalError(
@@ -95,14 +95,14 @@ class Rollout:
                     fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
                     "proposes; or training with rollout.steps=2 and rollout.noise",
                 )
-        given |= member.layout.advanced(given, outputs)
+        inputs |= member.layout.advanced(inputs, outputs)
         return outputs
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the recurrent inputs of the next step of each member, as `NUMBER/VARIABLE`."""
         return {
-            f"{k}/{name}": np.asarray(given[name])
-            for k, (member, given) in enumerate(zip(self._members, self._given, strict=True))
+            f"{k}/{name}": np.asarray(inputs[name])
+            for k, (member, inputs) in enumerate(zip(self._members, self._given, strict=True))
             for name in member.layout.recurrent
         }
 

@@ -28,25 +28,25 @@ _READ = 4
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of an emulator that runs without changes."""
-    found = survey(data.files, data.dims, data.sample_dim, data.level, data.member)
-    campaign, options = found.campaign, found.options
+    surveyed = survey(data.files, data.dims, data.sample_dim, data.level, data.member)
+    campaign, options = surveyed.campaign, surveyed.options
     rows = np.diff(campaign.index.bounds)
     grid = next(iter(campaign.channels.values())).shape
     lines = Lines(
         f"An emulator: {'the state now -> the next one' if options.lead else 'a map of fields'}.",
         f"{campaign.layout}: {len(rows)} simulations of {_range(rows)} rows, grid "
         f"{' x '.join(map(str, grid))}",
-        *found.remarks,
+        *surveyed.remarks,
     )
-    if options.lead and (steady := _resting(campaign, found.moving)):
+    if options.lead and (steady := _resting(campaign, surveyed.moving)):
         lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
     lines.key("domain", "emulation")
-    inputs = [*found.moving, *found.still] if options.lead else found.still
+    inputs = [*surveyed.moving, *surveyed.still] if options.lead else surveyed.still
     lines.section(
         "data",
         path=data.path,
         inputs=inputs,
-        outputs=found.moving,
+        outputs=surveyed.moving,
         dims=list(options.dims) if options.dims else None,
         sample_dim=None if options.sample_dim == "time" else options.sample_dim,
         select=dict(options.select) if options.select else None,
@@ -60,7 +60,7 @@ def starter(data: DataToStart) -> str:
         lines.comment(
             f"data.parameters: [{name}]", f"{low:g} to {high:g}: an input of the emulator?"
         )
-    _split(lines, found, rows)
+    _split(lines, surveyed, rows)
     dim = next(iter(campaign.channels.values())).dims[-1]
     if sphere := boundaries_of(campaign):
         lines.key("boundary", sphere, "by latitude and longitude")
@@ -99,9 +99,9 @@ def _widths(grid: tuple[int, ...]) -> list[int]:
     return [32, 64, 96, 128][:levels]
 
 
-def _split(lines: Lines, found: Survey, rows: np.ndarray) -> None:
+def _split(lines: Lines, surveyed: Survey, rows: np.ndarray) -> None:
     """Write the first split that the data allow: by simulation, in time, without a test part."""
-    window, fewest = found.options.lead + 1, int(rows.min())
+    window, fewest = surveyed.options.lead + 1, int(rows.min())
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15}
     counts = {"train": fewest - 2 * window, "validation": window, "test": window}
     ways: list[tuple[dict[str, Any], str]] = [
@@ -112,7 +112,7 @@ def _split(lines: Lines, found: Survey, rows: np.ndarray) -> None:
     whole = {"by": "time", "train": fewest, "validation": 0, "test": 0}
     ways.append((whole, "too few rows for a test split"))
     for split, why in ways[0 if len(rows) >= 3 else 1 :]:
-        if _has_windows(found.campaign.index, window, split) or split is whole:
+        if _has_windows(surveyed.campaign.index, window, split) or split is whole:
             lines.key("split", split, why)
             return
 

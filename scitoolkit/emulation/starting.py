@@ -132,8 +132,10 @@ def _require_settings(config: EmulationConfig, former: EmulationConfig) -> None:
     now, before = config.model_dump(mode="json"), former.model_dump(mode="json")
     pairs = [(key, now[key], before[key]) for key in SETTINGS]
     pairs += [(f"data.{key}", now["data"][key], before["data"][key]) for key in DATA_SETTINGS]
-    scales, known = config.data.parameter_scales, former.data.parameter_scales
-    pairs += [(f"data.parameters.{n}", scales[n], known[n]) for n in scales if n in known]
+    scales, former_scales = config.data.parameter_scales, former.data.parameter_scales
+    pairs += [
+        (f"data.parameters.{n}", scales[n], former_scales[n]) for n in scales if n in former_scales
+    ]
     noise, own = (0 if c.uncertainty is None else c.uncertainty.noise for c in (former, config))
     pairs.append(("uncertainty.noise", own, noise))
     for key, ours, theirs in pairs:

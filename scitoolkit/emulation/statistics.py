@@ -43,13 +43,13 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON types: source, split, and mean, std and change of each variable."""
-        found = {
+        variables = {
             name: {"mean": mean.tolist(), "std": std.tolist()}
             for name, (mean, std) in self.statistics.values.items()
         }
         for name, change in self.statistics.changes.items():
-            found[name]["change"] = change.tolist()
-        return {"source": self.source, "split": self.split, "variables": found}
+            variables[name]["change"] = change.tolist()
+        return {"source": self.source, "split": self.split, "variables": variables}
 
 
 def find_statistics(
@@ -74,10 +74,10 @@ def find_statistics(
     """
     split = split_hash(data.campaign, blocks)
     state = data.layout.state if config.residual else ()
-    known = well_statistics(data.campaign) if config.data.lead == 1 else None
-    if known is not None:
-        return Found(_with_lead(_of_well(known, state), data), "stats.yaml", split)
-    found, source = training_moments(
+    of_well = well_statistics(data.campaign) if config.data.lead == 1 else None
+    if of_well is not None:
+        return Found(_with_lead(_of_well(of_well, state), data), "stats.yaml", split)
+    measured, source = training_moments(
         data.campaign,
         data.rows,
         blocks,
@@ -86,7 +86,7 @@ def find_statistics(
         sample=sample,
         ranks=Ranks(share_work, on_rank_zero),
     )
-    return Found(_with_lead(_statistics(data, found, state), data), source, split)
+    return Found(_with_lead(_statistics(data, measured, state), data), source, split)
 
 
 def guarded_scales(
@@ -110,12 +110,12 @@ def guarded_scales(
             where="guarded_weight",
             allowed="0, or a guard such as pressure_equation",
         )
-    found = {}
+    scales = {}
     for name in emulator.determined:
         typical = statistics.changes.get(name, statistics.values[name][1])
         if size := float(typical.square().mean().sqrt()):
-            found[name] = size / weight**0.5
-    return found
+            scales[name] = size / weight**0.5
+    return scales
 
 
 def loss_weights(
@@ -197,9 +197,9 @@ def find_leads(
     for lead in config.data.leads:
         section = config.data.model_copy(update={"lead": lead})
         settings = config.model_copy(update={"data": section})
-        found = find_statistics(data, blocks, settings, cache=cache, sample=sample)
+        of_lead = find_statistics(data, blocks, settings, cache=cache, sample=sample)
         changes[lead] = {
-            n: float(c.square().mean().sqrt()) for n, c in found.statistics.changes.items()
+            n: float(c.square().mean().sqrt()) for n, c in of_lead.statistics.changes.items()
         }
     base = changes[config.data.lead]
     for name in (
@@ -211,8 +211,8 @@ def find_leads(
             allowed=f"one of data.leads {config.data.leads} over which it changes",
         )
     growth = {
-        lead: {n: size / base[n] for n, size in each.items() if size and base[n]}
-        for lead, each in changes.items()
+        lead: {n: size / base[n] for n, size in sizes.items() if size and base[n]}
+        for lead, sizes in changes.items()
     }
     return Leads(tuple(config.data.leads), growth)
 
@@ -234,27 +234,27 @@ def _question(data: Data, config: EmulationConfig) -> Question:
     )
 
 
-def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics:
+def _statistics(data: Data, measured: Measured, state: Sequence[str]) -> Statistics:
     for name, variable in data.layout.variables.items():
-        if variable.is_field and found.values[name].is_constant.all():
+        if variable.is_field and measured.values[name].is_constant.all():
             _logger.warning("%s is constant in the training part", name)
     valid = data.layout.mask_of_step
-    if valid and (empty := [n for n in data.layout.variables if n not in found.values]):
+    if valid and (empty := [n for n in data.layout.variables if n not in measured.values]):
         raise DataError(
             f"{empty[0]} has no value where {valid} is 1 in the training part", where=data.where
         )
-    results = {n: found.values[n].result() for n in data.layout.variables}
+    results = {n: measured.values[n].result() for n in data.layout.variables}
     if valid:
-        _require_binary(found, valid, data.where)
+        _require_binary(measured, valid, data.where)
     changes = {
-        n: found.changes[n].root_mean_square()
-        if n in found.changes
+        n: measured.changes[n].root_mean_square()
+        if n in measured.changes
         else np.ones_like(results[n][1])
         for n in state
     }
     # An output whose change is not learned is its mean where it has one value only.
     for variable in data.layout.outputs:
-        moments = found.values[variable.name]
+        moments = measured.values[variable.name]
         if variable.name not in state and moments.is_constant.any():
             changes[variable.name] = np.where(moments.is_constant, 0.0, moments.result()[1])
     return Statistics(
@@ -263,9 +263,9 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
     )
 
 
-def _require_binary(found: Measured, name: str, where: str) -> None:
+def _require_binary(measured: Measured, name: str, where: str) -> None:
     """Refuse a mask with other values than 0 and 1, whose mean square is not its mean."""
-    mean, square = found.values[name].result()[0], found.values[name].root_mean_square() ** 2
+    mean, square = measured.values[name].result()[0], measured.values[name].root_mean_square() ** 2
     if not (np.abs(square - mean) <= _SHARP * mean).all():
         raise DataError(
             f"a mean of {float(mean[0]):g} and a mean square of {float(square[0]):g}",
@@ -286,13 +286,13 @@ def _with_lead(statistics: Statistics, data: Data) -> Statistics:
     return Statistics({**statistics.values, **told}, statistics.changes)
 
 
-def _of_well(known: dict[str, tuple[float, float, float]], state: Sequence[str]) -> Statistics:
+def _of_well(stated: dict[str, tuple[float, float, float]], state: Sequence[str]) -> Statistics:
     return Statistics(
         {
             n: (torch.tensor([mean]), torch.tensor([std or 1.0]))
-            for n, (mean, std, _) in known.items()
+            for n, (mean, std, _) in stated.items()
         },
-        {n: torch.tensor([known[n][2]]) for n in state},
+        {n: torch.tensor([stated[n][2]]) for n in state},
     )
 
 

@@ -215,8 +215,8 @@ class _Files:
     def arrays(self, number: int) -> dict[str, np.ndarray]:
         """Return the variables of a simulation, (frames, *dims) float32 each."""
         block = self._data.blocks[number]
-        found = self._rows.read(np.arange(block.start, block.stop))
-        return {name: values[:, 0] for name, values in found.items()}
+        windows = self._rows.read(np.arange(block.start, block.stop))
+        return {name: values[:, 0] for name, values in windows.items()}
 
     def write(self, number: int, out: Mapping[str, np.ndarray]) -> None:
         for name, values in self.arrays(number).items():

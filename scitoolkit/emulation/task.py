@@ -92,8 +92,8 @@ class EmulationTask:
         errors: list[Tensor] = []
         for step in range(free, free + max(steps, 1)):
             target = step + 1 if available else 0
-            known = self._truth(batch, target) if self._share_done < self.rollout.begin else None
-            answer = self.model(*self._inputs(batch, state, step), known=known)
+            truth = self._truth(batch, target) if self._share_done < self.rollout.begin else None
+            answer = self.model(*self._inputs(batch, state, step), truth=truth)
             errors.append(self._mean(self._errors(batch, answer, target, growth)))
             state = self._advance(state, answer)
         return torch.stack(errors).mean(), {}
@@ -106,13 +106,16 @@ class EmulationTask:
         batch = self._with_draws(batch, training=False)
         if self.leads is None:
             return self._metrics(batch, {})
-        each = {
+        by_lead = {
             lead: self._metrics(self.leads.of(batch, lead), self.leads.growth[lead])
             for lead in self.leads.values
         }
-        first = each[self.leads.values[0]]
-        means = {n: torch.stack([found[n] for found in each.values()]).mean() for n in first}
-        return {**means, **{f"loss_lead{lead}": found["loss"] for lead, found in each.items()}}
+        first = by_lead[self.leads.values[0]]
+        means = {n: torch.stack([metrics[n] for metrics in by_lead.values()]).mean() for n in first}
+        return {
+            **means,
+            **{f"loss_lead{lead}": metrics["loss"] for lead, metrics in by_lead.items()},
+        }
 
     def _metrics(self, batch: Batch, growth: Mapping[str, float]) -> dict[str, Tensor]:
         batch = self._expanded(batch)
@@ -190,9 +193,9 @@ class EmulationTask:
         scales = {
             v.name: s for v, s in zip(self.model.learned, self.model.output_scales(), strict=True)
         } | {name: torch.tensor([s]) for name, s in self._guarded.items()}
-        known = {v.name: v for v in self.layout.outputs}
+        variables = {v.name: v for v in self.layout.outputs}
         changes = self.model.advance.changes
-        for variable, scale in ((known[name], s) for name, s in scales.items()):
+        for variable, scale in ((variables[name], s) for name, s in scales.items()):
             value = values[variable.name]
             scale = scale.to(value.device) * growth.get(variable.name, 1.0)
             moving = scale > 0  # a value that does not is exact, or not in the loss

@@ -66,8 +66,8 @@ def traced(trained: Trained) -> Sequence[TracedFunction]:
         replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
         for v in emulator.layout.inputs
     ]
-    each = sum(4 * math.prod(v.shape) for v in emulator.layout.inputs)
-    number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // each))
+    bytes_of_sample = sum(4 * math.prod(v.shape) for v in emulator.layout.inputs)
+    number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // bytes_of_sample))
     typical = _frames(folder, config, emulator.layout, "train", number)
     examples = [
         # Tails of the random examples would exceed ranges such as |b| <= 1/2.

@@ -67,14 +67,14 @@ class _Change:
 
 
 def on_grid(
-    emulator: AnyEmulator, config: EmulationConfig, found: Layout, where: str = ""
+    emulator: AnyEmulator, config: EmulationConfig, layout: Layout, where: str = ""
 ) -> AnyEmulator:
     """Return the emulator with the same weights on the grid of a file.
 
     Args:
         emulator: trained on `emulator.layout`.
         config: its job.
-        found: the layout of the file.
+        layout: the layout of the file.
         where: file to name in messages.
 
     Raises:
@@ -82,7 +82,7 @@ def on_grid(
         ConfigError: a guard that does not support the grid.
     """
     trained = emulator.layout
-    changes = list(_changes(trained, found))
+    changes = list(_changes(trained, layout))
     if not changes:
         return emulator
     problems = [p for change in changes for p in _problems(change, config, list(trained.grid))]
@@ -105,7 +105,7 @@ def on_grid(
             where,
             change,
         )
-    return same_weights_on(emulator, config, found)
+    return same_weights_on(emulator, config, layout)
 
 
 def same_weights_on(emulator: AnyEmulator, config: EmulationConfig, cells: Layout) -> AnyEmulator:
@@ -113,9 +113,9 @@ def same_weights_on(emulator: AnyEmulator, config: EmulationConfig, cells: Layou
     layout = on_cells(emulator.layout, cells.grid, cells.coordinates, cells.areas)
     moved = build_any(config, layout)
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
-        kept = {n for n, _ in old.named_parameters()}
-        kept |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
-        state = {n: t for n, t in old.state_dict().items() if n in kept}
+        copied = {n for n, _ in old.named_parameters()}
+        copied |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
+        state = {n: t for n, t in old.state_dict().items() if n in copied}
         new.load_state_dict(state, strict=False)
     return moved.eval()
 
@@ -139,8 +139,8 @@ def checked_widths(
     widths = {
         d: np.full(count, cell_widths(np.asarray(x)).mean()) for d, x in layout.coordinates.items()
     }
-    for simulation, found in campaign.other_grids():
-        coordinates = {d: found[d][1].tolist() for d in layout.coordinates if d in found}
+    for simulation, grid in campaign.other_grids():
+        coordinates = {d: grid[d][1].tolist() for d in layout.coordinates if d in grid}
         for change in _changes(layout, on_cells(layout, layout.grid, coordinates)):
             if problems := list(_problems(change.as_known(), config, list(layout.grid))):
                 raise _other_cells(campaign, simulation, f"{change}; {'; '.join(problems)}")
@@ -206,10 +206,10 @@ def _modes_of(cells: int, circular: bool) -> int:
     return (cells + 1) // 2 if circular else cells
 
 
-def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
+def _changes(trained: Layout, actual: Layout) -> Iterator[_Change]:
     for dim, cells in trained.grid.items():
-        here = found.grid[dim]
-        old, new = trained.coordinates.get(dim), found.coordinates.get(dim)
+        here = actual.grid[dim]
+        old, new = trained.coordinates.get(dim), actual.coordinates.get(dim)
         if old is None or new is None:
             if here != cells:
                 yield _Change(dim, (cells, here), None, old is None and new is None)

@@ -162,9 +162,9 @@ class Layout:
             >>> [v.name for v in layout.inputs]
             ['u', 'u@-1', 'u@-2']
         """
-        known = {v.name: v for v in self.inputs}
+        inputs = {v.name: v for v in self.inputs}
         added = [
-            replace(known[name], name=earlier_name(name, age), earlier_of=name, age=age)
+            replace(inputs[name], name=earlier_name(name, age), earlier_of=name, age=age)
             for age in range(1, frames)
             for name in self.state
         ]
@@ -203,14 +203,14 @@ class Layout:
         """Number of values of the noise; 0 without noise."""
         return next((v.size for v in self.inputs if v.name == NOISE and not v.stored), 0)
 
-    def advanced(self, given: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
+    def advanced(self, inputs: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
         """Return the recurrent inputs of the next step.
 
         Args:
-            given: inputs of this step, by name.
+            inputs: inputs of this step, by name.
             new: outputs of this step, by name.
         """
-        older = {v.name: given[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
+        older = {v.name: inputs[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
         return {**{name: new[name] for name in self.state}, **older}
 
     @property

@@ -1,14 +1,18 @@
-"""Warnings about a field's data: unflagged fill values, constant cells, irregular time steps."""
+"""Checks of a field's data: fill values, unstated units, constant cells, irregular time steps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData
+from scitoolkit.forecasting.windows import Array
 from scitoolkit.io.campaign.statistics import fill_value_in
 from scitoolkit.io.time_axis import decimal_years
 
@@ -22,13 +26,17 @@ def field_warnings(data: FieldData, config: ForecastingConfig) -> list[str]:
     """Return warnings about constant cells and irregular steps.
 
     Raises:
-        DataError: unflagged fill values, or no stretch of even steps is long enough for a window.
+        DataError: no stretch of even steps is long enough for a window.
     """
-    _refuse_fill_values(data)
     return [*_constant_cells(data), *_irregular_steps(data, config)]
 
 
-def _refuse_fill_values(data: FieldData) -> None:
+def refuse_fill_values(data: FieldData) -> None:
+    """Refuse values of one variable that are a common fill value and no other value is near.
+
+    Raises:
+        DataError: there are such values.
+    """
     fill = fill_value_in(data.series.values)
     if fill is None:
         return
@@ -39,6 +47,48 @@ def _refuse_fill_values(data: FieldData) -> None:
         where=f"variable {data.name}",
         fix=f"set the attribute _FillValue = {fill:g} in the file, or replace the values by NaN",
     )
+
+
+def coded_ranges(coding: Coding, values: Array) -> list[list[float]]:
+    """Return the least and the largest coded value of each variable, for `refuse_unstated_unit`.
+
+    Args:
+        coding: of the field.
+        values: (time, cell) coded.
+    """
+    parts = [values[:, cells] for _, cells in zip(coding.fields, coding.slices, strict=False)]
+    return [[float(part.min()), float(part.max())] for part in parts]
+
+
+def refuse_unstated_unit(
+    coding: Coding, seen: Sequence[Sequence[float]], values: Array, facts: DataFacts, where: str
+) -> None:
+    """Refuse a variable without a unit whose values are all outside those of the training.
+
+    Without a unit nobody can convert them: temperatures in K would be forecast as if in degC.
+
+    Args:
+        coding: of the training data.
+        seen: `coded_ranges` of the training data; [] if they were not stored.
+        values: (time, cell) coded, of the file.
+        facts: what the file says.
+        where: the file, for messages.
+
+    Raises:
+        DataError: there is such a variable.
+    """
+    stated = {variable.name: variable.units for variable in facts.variables}
+    here = coded_ranges(coding, values)
+    for code, (low, high), (least, most) in zip(coding.fields, seen, here, strict=False):
+        if not code.units or stated.get(code.name) or (least <= high and most >= low):
+            continue
+        least, most, low, high = code.decode(np.array([least, most, low, high])).tolist()
+        raise DataError(
+            f"values from {least:.6g} to {most:.6g} without a unit",
+            where=f"{where}: variable {code.name}",
+            allowed=f"values in {code.units}; those of the training are {low:.6g} to {high:.6g}",
+            fix="write their unit in the file: the attribute units, or a column as name [unit]",
+        )
 
 
 def _constant_cells(data: FieldData) -> list[str]:

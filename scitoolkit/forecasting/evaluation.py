@@ -23,7 +23,7 @@ from scitoolkit.core.results import (
     number,
 )
 from scitoolkit.forecasting import metrics, scores
-from scitoolkit.forecasting.backtest import refitted, spread_origins
+from scitoolkit.forecasting.backtest import Past, refitted, spread_origins
 from scitoolkit.forecasting.config import BacktestConfig
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
@@ -50,7 +50,7 @@ class Evaluation:
         adaptive: whether intervals follow the errors of earlier test windows.
         notes: sentences for the summary.
         backtest: origins with their own fits; None for none.
-        begin: first step of the train part, from which a backtest fits.
+        past: what a backtest fits at each of them.
     """
 
     surrogate: ForecastSurrogate
@@ -61,7 +61,7 @@ class Evaluation:
     adaptive: bool = False
     notes: Sequence[str] = ()
     backtest: BacktestConfig | None = None
-    begin: int = 0
+    past: Past | None = None
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results and the fields shown in their maps."""
@@ -332,14 +332,14 @@ class Evaluation:
 
     def _backtest(self) -> list[Table]:
         """Return a table of the RMSE per lead at the origins of the backtest, if there is one."""
-        if self.backtest is None:
+        if self.backtest is None or self.past is None:
             return []
         windows, everything = spread_origins(self.windows, self.backtest), {**self.baselines}
         everything[SURROGATE] = self.surrogate.forecaster
         single = {name: model.predict(windows) for name, model in everything.items()}
         forecasts, fits = single, "one fit to train + validation"
         if self.backtest.refit:
-            forecasts = refitted(everything, self.coded.data, self.begin, windows)
+            forecasts = refitted(everything, self.past, windows)
             forecasts[f"{SURROGATE}, one fit"] = single[SURROGATE]
             fits = "fitted again to all steps before each origin, with the same settings"
         truth = self._as_scored(windows.targets(), windows)

@@ -14,7 +14,7 @@ import xarray as xr
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.forecasting.checks import field_warnings
+from scitoolkit.forecasting.checks import field_warnings, refuse_fill_values
 from scitoolkit.forecasting.coding import (
     Coding,
     Physical,
@@ -204,10 +204,11 @@ def read_variables(
         grid: mask of a fitted surrogate; None uses the cells with values at all times.
 
     Raises:
-        DataError: variables on different grids or times.
+        DataError: variables on different grids or times, or unflagged fill values.
     """
     if not config.variables and not config.parameters:
         data = read_field(config, grid, trained)
+        refuse_fill_values(data)
         return data, (data.units,)
     names = config.variables or [config.variable]
     parts = [
@@ -218,6 +219,8 @@ def read_variables(
         )
         for i, name in enumerate(names)
     ]
+    for part in parts:
+        refuse_fill_values(part)
     first = parts[0]
     for part in parts[1:]:
         same = part.grid.dims == first.grid.dims and part.grid.shape == first.grid.shape

@@ -11,6 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.backtest import check_backtest
+from scitoolkit.forecasting.checks import coded_ranges
 from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
 from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
@@ -217,6 +218,7 @@ def finalize(
     selection = prepared.selection
     setting, winner, errors = selection.setting, selection.winner, selection.errors
     segments = prepared.data.segments(prepared.parts.fit_steps)
+    fitted = slice(prepared.parts.fit_steps.start, prepared.parts.fit_steps.stop)
     network = None if correction is None else judge_network(prepared, correction, config)
     if network is not None and correction is not None and _network_wins(network, winner, config):
         correction.factors_ = network.factors
@@ -239,7 +241,8 @@ def finalize(
             "name": prepared.data.name,
             "units": unit_of(prepared.coding),
             "winner": winner.config.label(),
-            "last_year": _finite(prepared.data.series.years[prepared.parts.fit_steps.stop - 1]),
+            "last_year": _finite(prepared.data.series.years[fitted][-1]),
+            "ranges": coded_ranges(prepared.coding, prepared.data.series.values[fitted]),
         },
     )
     return surrogate, _record(prepared, network, winner, errors, surrogate)

@@ -23,6 +23,8 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting import evaluation, fitting
+from scitoolkit.forecasting.backtest import past_of, past_with
+from scitoolkit.forecasting.checks import refuse_unstated_unit
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, split_field
 from scitoolkit.forecasting.field_file import FieldFile
@@ -200,15 +202,39 @@ def _scored(
         training: whether it is the file of the training, of which the test part is scored.
 
     Raises:
-        DataError: another file has no window after the training data.
+        DataError: another file has no window after the training data, or values without a unit
+            that are unlike those of the training.
     """
     surrogate, record = model.surrogate, model.record
     field = data.coded(surrogate.coding, surrogate.grid)
     windows = _test_windows(field.data, surrogate, config, training_file=training)
+    if not training:
+        _refuse_unlike(surrogate, data, field.data)
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
-    others, note = _baselines(surrogate, record, config, field.data, windows)
+    trained = None
+    if config.data.changed:
+        # The file of the training itself: there is nothing to convert.
+        file = FieldFile(config, config.data.path)
+        trained = file.coded(surrogate.coding, surrogate.grid).data
+    others, note = _baselines(surrogate, record, config, field.data, windows, trained)
+    notes, past = [note] if note else [], None
+    if config.backtest is not None:
+        steps = range(record["steps"]["train"][0], record["steps"]["validation"][1])
+        if training:
+            past = past_of(field.data, steps.start)
+        elif trained is None or len(field.data.simulations) > 1:
+            notes.append(
+                "There is no backtest: "
+                + (
+                    f"{config.data.path} was not found"
+                    if trained is None
+                    else "several simulations"
+                )
+            )
+        else:
+            past = past_with(field.data, trained, steps, surrogate.header.get("last_year"))
     scored = evaluation.Evaluation(
         surrogate,
         field,
@@ -216,12 +242,17 @@ def _scored(
         others,
         record,
         adaptive=config.intervals == "adaptive",
-        notes=[note] if note else [],
-        # In another file the steps before an origin are not the past of the training.
-        backtest=config.backtest if training else None,
-        begin=record["steps"]["train"][0],
+        notes=notes,
+        backtest=config.backtest,
+        past=past,
     )
     return scored.results(config.workflow)
+
+
+def _refuse_unlike(surrogate: ForecastSurrogate, file: FieldFile, data: FieldData) -> None:
+    """Refuse another file whose values cannot be in the unit of the training."""
+    seen = surrogate.header.get("ranges", [])
+    refuse_unstated_unit(surrogate.coding, seen, data.series.values, file.facts, file.where)
 
 
 def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:
@@ -249,6 +280,7 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
         years = clock(data.times.values, seasons, config.leads)
     drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
     field = coded(data, surrogate.coding, drivers)
+    _refuse_unlike(surrogate, file, field.data)
     series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
@@ -337,6 +369,7 @@ def _baselines(
     config: ForecastingConfig,
     scored: FieldData,
     windows: Windows,
+    trained: FieldData | None,
 ) -> tuple[dict[str, Forecaster], str]:
     """Return persistence, climatology, the other compared closed forms and models of statsforecast.
 
@@ -349,18 +382,16 @@ def _baselines(
         "climatology": surrogate.climatology,
     }
     others.pop(winner, None)
-    if not config.data.changed:
+    if trained is None:
         log.warning("%s was not found: fitted baselines are omitted", config.data.path)
         return others, ""
     steps = record["steps"]
-    # The file of the training itself: there is nothing to convert.
-    field = FieldFile(config, config.data.path).coded(surrogate.coding, surrogate.grid)
-    segments = field.data.segments(range(steps["train"][0], steps["validation"][1]))
+    segments = trained.segments(range(steps["train"][0], steps["validation"][1]))
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:
         chosen = stored_config(entry["config"])
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             others[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
-    models, note = statsforecast_models(config, surrogate.coding.seasons, field.data, scored)
+    models, note = statsforecast_models(config, surrogate.coding.seasons, trained, scored)
     usable, left = fitted_models(models, segments, windows)
     return {**others, **usable}, note or left

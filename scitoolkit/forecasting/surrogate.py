@@ -50,7 +50,7 @@ class ForecastSurrogate:
         quantiles: (lead, level) quantiles of error / spread at QUANTILES.
         grid: (*space) True at the cells of the field.
         coding: conversion between values of files and coded values.
-        header: name, units, winner and last year of the training data.
+        header: name, units, winner, last year and ranges of coded values of the training data.
     """
 
     config: ForecasterConfig

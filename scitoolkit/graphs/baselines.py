@@ -38,13 +38,13 @@ def label_propagation(graph: Graph, alpha: float = 0.9, iterations: int = 50) ->
     """
     train = graph.parts["train"]
     of_train = _known(graph)
-    known = np.zeros((graph.num_nodes, of_train.shape[1] + 1))
-    known[train, :-1], known[train, -1] = of_train, 1.0
-    spread, found = weighted_adjacency(graph, "gcn"), known.copy()
+    labels = np.zeros((graph.num_nodes, of_train.shape[1] + 1))
+    labels[train, :-1], labels[train, -1] = of_train, 1.0
+    spread, spread_labels = weighted_adjacency(graph, "gcn"), labels.copy()
     for _ in range(iterations):
-        found = alpha * (spread @ found) + (1 - alpha) * known
-    reached = found[:, -1:] > 0
-    means = found[:, :-1] / np.where(reached, found[:, -1:], 1)
+        spread_labels = alpha * (spread @ spread_labels) + (1 - alpha) * labels
+    reached = spread_labels[:, -1:] > 0
+    means = spread_labels[:, :-1] / np.where(reached, spread_labels[:, -1:], 1)
     return graph.learned.decided(np.where(reached, means, of_train.mean(0)))
 
 

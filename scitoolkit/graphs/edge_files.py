@@ -331,9 +331,9 @@ def open_edges(path: Path) -> EdgeFile:
     for kind in (EdgeArrays, EdgeTable, EdgeParquet):
         if path.suffix.lower() in kind.suffixes and (path.suffix or path.is_dir()):
             return kind(path)
-    known = [s for kind in (EdgeArrays, EdgeTable, EdgeParquet) for s in kind.suffixes if s]
+    suffixes = [s for kind in (EdgeArrays, EdgeTable, EdgeParquet) for s in kind.suffixes if s]
     raise DataError(
         "no such file" if not path.exists() else f"suffix {path.suffix!r}",
         where=str(path),
-        allowed=f"{', '.join(known)}, or a folder of .npy files",
+        allowed=f"{', '.join(suffixes)}, or a folder of .npy files",
     )

@@ -145,7 +145,7 @@ def _light(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 def _adaptive(layer: Any, part: Part, x: Tensor) -> Tensor:
     """Return the sum over k of A^k X W_k, by Horner's rule if that has fewer columns."""
-    weights = [each.weight for each in layer.lins]
+    weights = [linear.weight for linear in layer.lins]
     if weights[0].shape[0] < weights[0].shape[1]:
         out = x @ weights[-1].t()
         for weight in reversed(weights[:-1]):

@@ -176,8 +176,8 @@ def _row_alone(name: str, x: Tensor, rows: int, args: Any, kwargs: Any) -> bool:
     """Return whether a function keeps to each row of one of its tensors."""
     if name in _ALONG:
         place, default = _ALONG[name]
-        given = default if place is None or len(args) <= place else args[place]
-        dim = kwargs.get("dim", given)
+        positional = default if place is None or len(args) <= place else args[place]
+        dim = kwargs.get("dim", positional)
         return isinstance(dim, int) and dim % max(1, x.dim()) != rows
     if name in _LAST:
         return rows < x.dim() - _LAST[name]

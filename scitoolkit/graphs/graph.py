@@ -392,10 +392,10 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
         index = arrays["edge_index"]
         if index.ndim != 2 or index.shape[0] != 2:
             raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
-        known = [len(arrays[name]) for name in ("x", "y") if name in arrays]
-        known += [len(arrays["x_indptr"]) - 1] if "x_indptr" in arrays else []
+        lengths = [len(arrays[name]) for name in ("x", "y") if name in arrays]
+        lengths += [len(arrays["x_indptr"]) - 1] if "x_indptr" in arrays else []
         largest = int(index.max()) + 1 if index.size else 0
-        return index[0], index[1], known[0] if known else largest
+        return index[0], index[1], lengths[0] if lengths else largest
     raise DataError(
         "no edges in the file",
         where=where,
@@ -452,8 +452,8 @@ def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str
             where=where,
             allowed=f"0 and 1, shape ({len(labels)},)",
         )
-    kept = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
-    return np.where(kept, labels, TARGETS[target].unknown)
+    has_label = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
+    return np.where(has_label, labels, TARGETS[target].unknown)
 
 
 _READ_OF_DATA = (
@@ -542,9 +542,9 @@ def write_graph(graph: Graph, path: Path) -> None:
         "n_feat": np.int64(features.shape[1]),
     }
     if graph.labels is not None:
-        known = graph.learned.known(graph.labels)
-        kept = known.reshape(-1, *[1] * (graph.labels.ndim - 1))
-        arrays |= {"y": np.where(kept, graph.labels, 0), "labelled": known}
+        labelled = graph.learned.known(graph.labels)
+        by_row = labelled.reshape(-1, *[1] * (graph.labels.ndim - 1))
+        arrays |= {"y": np.where(by_row, graph.labels, 0), "labelled": labelled}
     for name in ("edge_weight", "edge_attr", "edge_type"):
         if getattr(graph, name) is not None:
             arrays[name] = getattr(graph, name)[order]

@@ -43,7 +43,7 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
     """Return the tag of x[parts]."""
     tag = tag_of(x)
     role = tag.role if tag is not None else None
-    found: Tag | None = None
+    tag_of_result: Tag | None = None
     parts = tuple(torch.as_tensor(part) if isinstance(part, list) else part for part in parts)
     place = seen = 0  # dimensions of the result and of x so far
     tensors = False
@@ -54,28 +54,28 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
         if tag is not None and seen <= tag.dim < seen + width:
             here = tag
         if isinstance(part, Tensor):
-            found = found or _selected(part, here, place, out)
+            tag_of_result = tag_of_result or _selected(part, here, place, out)
             if isinstance(role, tuple) and not seen and part.dtype != torch.bool and part.dim():
                 role = tuple(role[k] for k in part.tolist())  # rows of an edge_index
             place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
             tensors = True
         elif part is Ellipsis:
-            found = found or (here and replace(here, dim=place + here.dim - seen))
+            tag_of_result = tag_of_result or (here and replace(here, dim=place + here.dim - seen))
             place += width
         elif isinstance(part, slice):
             ids = here.ids[part] if here is not None and here.ids is not None else None
-            found = found or (here and replace(here, dim=place, ids=ids))
+            tag_of_result = tag_of_result or (here and replace(here, dim=place, ids=ids))
             place += 1
         elif part is None:
             place += 1
         elif isinstance(role, tuple) and seen == 0:
             role = role[part]
         seen += width
-    if found is None and tag is not None and tag.dim >= seen:
-        found = replace(tag, dim=place + tag.dim - seen)
-    if found is None or not 0 <= found.dim < out.dim():
+    if tag_of_result is None and tag is not None and tag.dim >= seen:
+        tag_of_result = replace(tag, dim=place + tag.dim - seen)
+    if tag_of_result is None or not 0 <= tag_of_result.dim < out.dim():
         return None
-    return as_index(replace(found, role=EITHER if _is_no_pair(role, out) else role), out)
+    return as_index(replace(tag_of_result, role=EITHER if _is_no_pair(role, out) else role), out)
 
 
 def _is_no_pair(role: Any, out: Tensor) -> bool:

@@ -114,15 +114,15 @@ class Distributed(TorchFunctionMode):
         self._replaces = True
         return self._part.unread_edges
 
-    def _with_edges(self, given: Any) -> Any:
+    def _with_edges(self, argument: Any) -> Any:
         """Replace placeholders in arguments by the edges."""
-        if given is self._part.unread_edges:
+        if argument is self._part.unread_edges:
             if self._read_edges is None:
                 self._read_edges = self.edge_index()
             return self._read_edges
-        if isinstance(given, (tuple, list)) and not isinstance(given, torch.Size):
-            return type(given)([self._with_edges(each) for each in given])
-        return given
+        if isinstance(argument, (tuple, list)) and not isinstance(argument, torch.Size):
+            return type(argument)([self._with_edges(part) for part in argument])
+        return argument
 
     # --- dispatch -------------------------------------------------------------------------------
 

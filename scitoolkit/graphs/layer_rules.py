@@ -78,8 +78,8 @@ def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     inputs, _, result = equation.replace(" ", "").partition("->")
     letters = {
         letter[tag.dim]: tag
-        for letter, each in zip(inputs.split(","), operands, strict=True)
-        if (tag := tag_of(each)) is not None
+        for letter, operand in zip(inputs.split(","), operands, strict=True)
+        if (tag := tag_of(operand)) is not None
     }
     if len(letters) > 1:
         raise Unsupported("einsum of two distributed dimensions")
@@ -125,15 +125,15 @@ def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -
     """Attention over all nodes: local queries, keys and values of all ranks."""
     if local.ranks.size == 1 and local.seed is not None:
         return local.passed(func, name, args, kwargs)
-    given = dict(zip(_ATTENTION[name], args, strict=False)) | kwargs
-    tag = tag_of(given["query"])
-    _no_dropout(local, given)
+    named = dict(zip(_ATTENTION[name], args, strict=False)) | kwargs
+    tag = tag_of(named["query"])
+    _no_dropout(local, named)
     for key in ("key", "value", "key_padding_mask"):
-        if tag_of(given.get(key)) is not None:
-            given[key] = local.whole(given[key])
-    if tag is not None and given.get("attn_mask") is not None:
+        if tag_of(named.get(key)) is not None:
+            named[key] = local.whole(named[key])
+    if tag is not None and named.get("attn_mask") is not None:
         raise Unsupported("attention over all nodes with a mask")
-    out = func(**given)
+    out = func(**named)
     if tag is None:
         return out
     if isinstance(out, tuple):
@@ -141,12 +141,12 @@ def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -
     return put_tag(out, tag)
 
 
-def _no_dropout(local: LocalRows, given: dict[str, Any]) -> None:
-    active = given.get("training", True) and given.get("dropout_p", 0.0) > 0
+def _no_dropout(local: LocalRows, named: dict[str, Any]) -> None:
+    active = named.get("training", True) and named.get("dropout_p", 0.0) > 0
     if active and local.ranks.size > 1:
         raise Unsupported("dropout of the weights of attention over all nodes")
     if local.seed is None:
-        given["dropout_p"] = 0.0
+        named["dropout_p"] = 0.0
 
 
 def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:

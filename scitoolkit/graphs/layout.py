@@ -90,11 +90,11 @@ class LayoutBuilder:
             place = np.full(self._matrix.shape[1], -1, np.int64)
             place[columns] = np.arange(len(columns))
             part = self._matrix[rows]
-            kept = place[part.indices] >= 0
-            pointer = np.concatenate([[0], np.cumsum(kept)])[part.indptr]
+            in_block = place[part.indices] >= 0
+            pointer = np.concatenate([[0], np.cumsum(in_block)])[part.indptr]
             # Nonzeros of a row keep their global order, so that all grids sum in the same order.
             self._blocks[i, j] = sp.csr_matrix(
-                (part.data[kept], place[part.indices[kept]], pointer),
+                (part.data[in_block], place[part.indices[in_block]], pointer),
                 shape=(len(rows), len(columns)),
             )
         return self._blocks[i, j]
@@ -142,7 +142,7 @@ class LayoutBuilder:
             grid,
             rank,
             self._order[self._own[rank]],
-            tuple(len(self._own[grid.rank(i, j, each)]) for each in range(grid.slices)),
+            tuple(len(self._own[grid.rank(i, j, piece)]) for piece in range(grid.slices)),
             _part(block, near, block.indices - near_begin, near_end - near_begin),
             _part(block, ~near, far_place[block.indices], gather.rows_received),
             gather,
@@ -187,6 +187,8 @@ class LayoutBuilder:
         return RowExchange(torch.from_numpy(np.concatenate(index)), tuple(sent), tuple(received))
 
 
-def _part(block: sp.csr_matrix, kept: Array, columns: Array, width: int) -> SparseMatrix:
-    pointer = np.concatenate([[0], np.cumsum(kept)])[block.indptr]
-    return SparseMatrix.from_csr(pointer, columns[kept], torch.from_numpy(block.data[kept]), width)
+def _part(block: sp.csr_matrix, chosen: Array, columns: Array, width: int) -> SparseMatrix:
+    pointer = np.concatenate([[0], np.cumsum(chosen)])[block.indptr]
+    return SparseMatrix.from_csr(
+        pointer, columns[chosen], torch.from_numpy(block.data[chosen]), width
+    )

@@ -95,18 +95,18 @@ class LocalRows:
     def tagged(self, out: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Tag the outputs of a function according to its arguments."""
         every = flat((args, tuple(kwargs.values())))
-        given = [(a, tag) for a in every if (tag := tag_of(a)) is not None]
-        for each in flat((out,)):
-            if not isinstance(each, Tensor) or isinstance(each, nn.Parameter):
+        distributed = [(a, tag) for a in every if (tag := tag_of(a)) is not None]
+        for result in flat((out,)):
+            if not isinstance(result, Tensor) or isinstance(result, nn.Parameter):
                 continue
-            for a, known in () if name.startswith("new_") else given:
-                tag = known if each is a else after(name, known, a, each, args)
+            for a, its_tag in () if name.startswith("new_") else distributed:
+                tag = its_tag if result is a else after(name, its_tag, a, result, args)
                 if tag is not None:
                     keeps = name in _KEEPS_PLACES
-                    put_tag(each, as_index(tag, each) if keeps else replace(tag, role=None))
+                    put_tag(result, as_index(tag, result) if keeps else replace(tag, role=None))
                     break
             else:
-                self._by_count(each, args, kwargs)
+                self._by_count(result, args, kwargs)
         return out
 
     def _by_count(self, out: Tensor, args: Any, kwargs: Any) -> None:
@@ -196,6 +196,6 @@ class Unsupported(ConfigError):
 
 def arguments(names: Any, args: Any, kwargs: Any, default: Any = None, **aliases: str) -> list[Any]:
     """Return arguments in the order of `names`, from positional and keyword arguments."""
-    given = dict(default or {}) | dict(zip(names, args, strict=False))
-    given |= {aliases.get(key, key): value for key, value in kwargs.items()}
-    return [given.get(name) for name in names]
+    by_name = dict(default or {}) | dict(zip(names, args, strict=False))
+    by_name |= {aliases.get(key, key): value for key, value in kwargs.items()}
+    return [by_name.get(name) for name in names]

@@ -32,7 +32,7 @@ def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
             back = shape.positions[nodes] - meshes.velocity[flow, nodes]
             state = meshes.tracer[flow, 0, nodes].astype(np.float64)
             for step in range(steps):
-                found = LinearTriInterpolator(grid, state)(*back.T)
-                state = np.where(np.ma.getmaskarray(found), state, found.filled(0.0))
+                upstream = LinearTriInterpolator(grid, state)(*back.T)
+                state = np.where(np.ma.getmaskarray(upstream), state, upstream.filled(0.0))
                 out[step, number, nodes] = state
     return out

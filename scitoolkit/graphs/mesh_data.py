@@ -112,16 +112,16 @@ class MeshFile:
         Raises:
             DataError: NaN or Inf at one of these nodes.
         """
-        known, nodes = self.geometry, np.asarray(nodes)
-        velocity = np.empty((known.num_flows, len(nodes), 2), np.float32)
-        tracer = np.empty((known.num_flows, known.num_times, len(nodes)), np.float32)
+        geometry, nodes = self.geometry, np.asarray(nodes)
+        velocity = np.empty((geometry.num_flows, len(nodes), 2), np.float32)
+        tracer = np.empty((geometry.num_flows, geometry.num_times, len(nodes)), np.float32)
         first = 0
         with damage_named(self.path), _opened(self.path) as file:
-            for number, name in enumerate(known.names):
+            for number, name in enumerate(geometry.names):
                 end = first + len(file[name]["positions"])
                 at = np.flatnonzero((nodes >= first) & (nodes < end))
-                local, length = nodes[at] - first, np.float64(known.lengths[number])
-                for flow in range(known.num_flows if len(at) else 0):
+                local, length = nodes[at] - first, np.float64(geometry.lengths[number])
+                for flow in range(geometry.num_flows if len(at) else 0):
                     velocity[flow, at] = file[name]["velocity"][flow][local] / length
                     tracer[flow][:, at] = file[name]["tracer"][flow][:, local]
                 _finite(velocity[:, at], self.path, name, "velocity")

@@ -186,11 +186,13 @@ def _worst(errors: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return max(errors, key=lambda mesh: _ratio(errors[mesh]))
 
 
-def _results(found: dict[str, dict[str, np.ndarray]], seen: Sequence[str], file: str) -> Results:
+def _results(
+    errors_by_mesh: dict[str, dict[str, np.ndarray]], seen: Sequence[str], file: str
+) -> Results:
     rows: list[list[Any]] = []
     metrics: dict[str, Any] = {}
     panels: list[Lines] = []
-    for mesh, errors in found.items():
+    for mesh, errors in errors_by_mesh.items():
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])
         metrics[f"error_ratio_{mesh}"] = _ratio(errors)
@@ -202,21 +204,21 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: Sequence[str], file:
         panels.append(
             Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
         )
-    worst = _worst(found)
+    worst = _worst(errors_by_mesh)
     metrics["rollout_error_ratio"] = metrics[f"error_ratio_{worst}"]
     return Results(
-        title=f"Transport of a tracer on {len(found)} meshes ({file})",
+        title=f"Transport of a tracer on {len(errors_by_mesh)} meshes ({file})",
         verdict=Verdict.among(
-            {name: float(errors.mean()) for name, errors in found[worst].items()},
+            {name: float(errors.mean()) for name, errors in errors_by_mesh[worst].items()},
             "surrogate",
-            f"rollout RMSE on {worst}, the worst of {len(found)} meshes",
+            f"rollout RMSE on {worst}, the worst of {len(errors_by_mesh)} meshes",
         ),
         summary=["Errors are over all nodes and test trajectories, from the first state alone."],
         metrics=metrics,
         tables=[
             Table(
                 title="RMSE, mean over the steps of the rollout",
-                columns=["mesh", *next(iter(found.values()))],
+                columns=["mesh", *next(iter(errors_by_mesh.values()))],
                 rows=rows,
             )
         ],

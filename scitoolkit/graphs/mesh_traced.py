@@ -54,7 +54,7 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     )
     flows = meshes.velocity[:2]
     with torch.no_grad():
-        known = first(torch.from_numpy(flows)).numpy()
+        outputs = first(torch.from_numpy(flows)).numpy()
     return [
         TracedFunction(
             first,
@@ -68,7 +68,7 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
             _Step(_FixedMesh(part)),
             [scheme, state],
             [ArraySpec("tracer", ("node",), (nodes,), "1")],
-            [known, meshes.tracer[:2, 0]],
+            [outputs, meshes.tracer[:2, 0]],
             "step",
         ),
     ]
@@ -101,8 +101,8 @@ class _Coefficients(nn.Module):
     def forward(self, velocity: Tensor) -> Tensor:
         own = velocity[:, self.mesh.nodes].transpose(0, 1)
         flag = self.flag[:, None].expand(-1, velocity.shape[0], -1)
-        found = self.model(torch.cat([own, flag], -1), self.edges, self.mesh)
-        return found.permute(2, 0, 1)
+        coefficients = self.model(torch.cat([own, flag], -1), self.edges, self.mesh)
+        return coefficients.permute(2, 0, 1)
 
 
 class _Step(nn.Module):

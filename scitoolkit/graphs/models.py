@@ -314,12 +314,12 @@ class GAT(NodeModelConfig):
 
     def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
         layers = _pyg()
-        each = max(1, self.hidden // self.heads)
+        width = max(1, self.hidden // self.heads)
         inner = [
-            layers.GATConv(inputs if i == 0 else each * self.heads, each, heads=self.heads)
+            layers.GATConv(inputs if i == 0 else width * self.heads, width, heads=self.heads)
             for i in range(self.layers - 1)
         ]
-        last = inputs if self.layers == 1 else each * self.heads
+        last = inputs if self.layers == 1 else width * self.heads
         return [*inner, layers.GATConv(last, outputs)]
 
 

@@ -129,9 +129,9 @@ def has_node_data(path: Path) -> bool:
     if Path(path).suffix.lower() not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
         return False
     file = ArrayFile(path)
-    found = any(name in file for name in ("x", "y", "x_indptr"))
+    has_nodes = any(name in file for name in ("x", "y", "x_indptr"))
     file.close()
-    return found
+    return has_nodes
 
 
 def num_nodes_of(path: Path) -> int:

@@ -87,13 +87,13 @@ class _Neighbourhood:
         """Return the rows of a part's local nodes, then of its halo, from `rows` of each part."""
         files = self.parts[number]
         halo, begin = files.read("halo"), 0
-        found = [rows(number, slice(None))]
+        blocks = [rows(number, slice(None))]
         for other, count in enumerate(files.record["received"]):
             if count:
                 places = np.searchsorted(self.parts[other].map("nodes"), halo[begin:][:count])
-                found.append(rows(other, places))
+                blocks.append(rows(other, places))
             begin += count
-        return np.concatenate(found)
+        return np.concatenate(blocks)
 
     def extended(self, number: int, inputs: GraphInputs) -> _Extended:
         """Return a part extended by its halo."""

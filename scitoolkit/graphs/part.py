@@ -76,10 +76,10 @@ class Part(ABC):
         Raises:
             ConfigError: the grid is not P x 1 x 1, so the edges of a node are on several ranks.
         """
-        known = self.__dict__.setdefault("_patterns", {})
-        if loops not in known:
-            known[loops] = self._find_pattern(loops=loops)
-        return known[loops]
+        patterns = self.__dict__.setdefault("_patterns", {})
+        if loops not in patterns:
+            patterns[loops] = self._find_pattern(loops=loops)
+        return patterns[loops]
 
     def _find_pattern(self, *, loops: bool) -> SparseMatrix:
         own, columns = len(self.nodes), len(self.nodes) + self.halo.rows_received
@@ -221,9 +221,9 @@ class GraphPart(Part):
 
     def _find_edges(self) -> Tensor:
         number = self.nodes.double()[:, None]  # exact up to 2^53
-        known = self.with_halo(number)[:, 0].long() if self.has_whole_rows else self.nodes
+        numbers = self.with_halo(number)[:, 0].long() if self.has_whole_rows else self.nodes
         place = torch.full((self.num_nodes,), -1)
-        place[known] = torch.arange(len(known))
+        place[numbers] = torch.arange(len(numbers))
         ids = self.edge_ids.numpy()
         pair = place[torch.from_numpy(np.stack([self.graph.source[ids], self.graph.target[ids]]))]
         if not self.has_whole_rows:

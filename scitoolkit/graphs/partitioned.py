@@ -136,19 +136,19 @@ class PartFiles:
         Raises:
             DataError: a file is missing, truncated or of another partition.
         """
-        for name, known in self.record["files"].items():
+        for name, stated in self.record["files"].items():
             path = self.path / name
             if not path.exists():
                 raise DataError("no such file", where=str(path), fix="partition the graph again")
             size = path.stat().st_size
-            if size != known["bytes"]:
-                what = "truncated" if size < known["bytes"] else "longer than it was written"
+            if size != stated["bytes"]:
+                what = "truncated" if size < stated["bytes"] else "longer than it was written"
                 raise DataError(
-                    f"{what}: {size} of {known['bytes']} bytes",
+                    f"{what}: {size} of {stated['bytes']} bytes",
                     where=str(path),
                     fix="partition the graph again",
                 )
-            if verify and _sha256(path) != known["sha256"]:
+            if verify and _sha256(path) != stated["sha256"]:
                 raise DataError(
                     "contents that are not those of graph.json",
                     where=str(path),

@@ -116,22 +116,22 @@ class _Partitioner:
         self.work = out / "work"
         self.edges: EdgeFile = open_edges(edges)
         self.nodes_file, self.target = nodes, target
-        known = num_nodes if nodes is None else num_nodes_of(nodes)
-        if num_nodes not in (None, known):
+        stated = num_nodes if nodes is None else num_nodes_of(nodes)
+        if num_nodes not in (None, stated):
             raise DataError(
-                f"num_nodes is {num_nodes}, but the file of nodes has {known}",
+                f"num_nodes is {num_nodes}, but the file of nodes has {stated}",
                 where=str(nodes),
                 allowed="one number",
                 fix="leave num_nodes out",
             )
-        if known is not None:
-            if self.edges.num_nodes not in (None, known):
+        if stated is not None:
+            if self.edges.num_nodes not in (None, stated):
                 raise DataError(
-                    f"{self.edges.num_nodes} nodes in the edges' file, {known} in the nodes'",
+                    f"{self.edges.num_nodes} nodes in the edges' file, {stated} in the nodes'",
                     where=str(nodes or edges),
                     allowed="one number",
                 )
-            self.edges.num_nodes = known
+            self.edges.num_nodes = stated
         self.settings = {
             "edges": _identity(edges),
             "nodes": None if nodes is None else _identity(nodes),
@@ -197,8 +197,8 @@ class _Partitioner:
         os.replace(scratch, self.work / "state.json")
 
     def _count(self) -> None:
-        known = self.edges.num_nodes or 0
-        inward, outward = np.zeros(known, np.int64), np.zeros(known, np.int64)
+        stated = self.edges.num_nodes or 0
+        inward, outward = np.zeros(stated, np.int64), np.zeros(stated, np.int64)
         # The number of nodes may be known only at the end, so that the counts grow with the
         # largest number seen. The digest is of the edges in the order of the file: equal for the
         # same edges in another format.
@@ -316,8 +316,8 @@ class _Partitioner:
         inward, outward = self._degrees()
         degrees = inward + outward
         if self.owner_file is not None:
-            given = load_array(self.owner_file)
-            owner = check_owner(given, len(degrees), self.parts).astype(np.int32)
+            stored = load_array(self.owner_file)
+            owner = check_owner(stored, len(degrees), self.parts).astype(np.int32)
         else:
             owner = place(
                 self._neighbours, degrees, self.parts, self._facts["method"], self.node_weight

@@ -88,8 +88,8 @@ def place(
 
 def _whole(neighbours: Neighbours, weights: Array, parts: int) -> Array:
     rows = list(neighbours())
-    lengths = np.concatenate([np.diff(each.pointer) for each in rows])
-    columns = np.concatenate([each.column for each in rows])
+    lengths = np.concatenate([np.diff(block.pointer) for block in rows])
+    columns = np.concatenate([block.column for block in rows])
     pointer = np.concatenate([[0], np.cumsum(lengths)])
     matrix = sp.csr_matrix((np.ones(len(columns), bool), columns, pointer))
     matrix.resize(len(weights), len(weights))
@@ -142,9 +142,9 @@ def _contracted(neighbours: Neighbours, cluster: Array) -> sp.csr_matrix:
     for rows in neighbours():
         nodes = np.repeat(np.arange(len(rows.pointer) - 1), np.diff(rows.pointer))
         a, b = cluster[rows.begin + nodes], cluster[rows.column]
-        kept = a != b
-        ones = np.ones(int(kept.sum()), np.int64)
-        total = total + sp.coo_matrix((ones, (a[kept], b[kept])), shape=total.shape).tocsr()
+        between = a != b
+        ones = np.ones(int(between.sum()), np.int64)
+        total = total + sp.coo_matrix((ones, (a[between], b[between])), shape=total.shape).tocsr()
     return total
 
 
@@ -176,5 +176,5 @@ def call_c(name: str, *arguments: Array | int) -> None:
     from scitoolkit.ops.codegen.compile import read
 
     library = load_library(read(__file__, "placement.c"))
-    given = [a if isinstance(a, int) else torch.from_numpy(a) for a in arguments]
-    call(getattr(library, name), *given)
+    passed = [a if isinstance(a, int) else torch.from_numpy(a) for a in arguments]
+    call(getattr(library, name), *passed)

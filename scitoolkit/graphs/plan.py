@@ -83,7 +83,7 @@ def _received(layout, width: int, backward: bool) -> list[int]:
     gather = layout.gather.sent if backward else layout.gather.received
     reduce = layout.reduce.received if backward else layout.reduce.sent
     counts = [n * mine for n in (*gather, *reduce)]
-    others = [each for each in range(grid.slices) if each != k]
-    counts += [layout.fibre_rows[each] * mine for each in others]
-    counts += [own * widths[each] for each in others]
+    others = [slice_number for slice_number in range(grid.slices) if slice_number != k]
+    counts += [layout.fibre_rows[slice_number] * mine for slice_number in others]
+    counts += [own * widths[slice_number] for slice_number in others]
     return counts

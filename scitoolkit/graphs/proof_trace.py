@@ -140,14 +140,14 @@ def plain_trace(
         if fast_forward(module) is not None:
             module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
-    given = {
+    inputs = {
         n: as_tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
     }
     nodes = torch.arange(graph.num_nodes)
 
     def call(x: Tensor) -> Any:
         with _NoDropout(seed) as mode, repeated_by(mode.repeat):
-            out = model(x, pair, **given)
+            out = model(x, pair, **inputs)
         drawn.append(mode.draws)
         return out
 
@@ -264,9 +264,9 @@ class NoRows(ConfigError):
 
 def _need_rows(out: Any, rows: int) -> None:
     if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != rows:
-        found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        returned = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise NoRows(
-            f"the model returns {found}", where="model", allowed=f"{rows} rows, one per node"
+            f"the model returns {returned}", where="model", allowed=f"{rows} rows, one per node"
         )
     if not out.is_floating_point():
         raise NoRows(f"the model returns {out.dtype}", where="model", allowed="real numbers")

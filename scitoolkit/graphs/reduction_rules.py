@@ -28,8 +28,8 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     if tag.dim not in dims:
         out = func(*args, **kwargs)
         moved = tag.dim - (0 if keep else sum(d < tag.dim for d in dims))
-        for each in out if isinstance(out, tuple) else (out,):
-            put_tag(each, replace(tag, dim=moved, role=None))
+        for part in out if isinstance(out, tuple) else (out,):
+            put_tag(part, replace(tag, dim=moved, role=None))
         return out
     if local.ranks.size == 1:
         return func(*args, **kwargs)

@@ -97,8 +97,8 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         if dim % args[0].dim() == tag.dim:
             return out
         roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
-        for each, role in zip(out, roles, strict=True):
-            put_tag(each, Tag(tag.dim - (tag.dim > dim), tag.ids, role))
+        for part, role in zip(out, roles, strict=True):
+            put_tag(part, Tag(tag.dim - (tag.dim > dim), tag.ids, role))
         return out
     return local.tagged(out, name, args, kwargs)
 

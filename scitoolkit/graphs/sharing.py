@@ -54,8 +54,8 @@ def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) 
     """Return the configured grid; with `auto` the one with the least largest received volume."""
     if config.algorithm != "auto":
         return make_grid(config.algorithm, size, config.replication, sparse=config.sparse)
-    found = forecasts(graph, owner, size)
-    best = min(found, key=lambda each: int(each.words.max()))
+    candidates = forecasts(graph, owner, size)
+    best = min(candidates, key=lambda candidate: int(candidate.words.max()))
     log.info("algorithm: %s, %d words an epoch", best.grid, best.words.max())
     return best.grid
 
@@ -154,8 +154,8 @@ def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
         own = []
         for block in blocks:
             rows = torch.from_numpy(block().astype(np.float64))
-            each = rows if mean is None else (rows - mean).square()
-            own.append(torch.stack([each.sum(0), torch.ones_like(each).sum(0)]))
+            terms = rows if mean is None else (rows - mean).square()
+            own.append(torch.stack([terms.sum(0), torch.ones_like(terms).sum(0)]))
         return SumOverRanks.apply(torch.stack(own).sum(0), ranks)
 
     total, count = sums(None)

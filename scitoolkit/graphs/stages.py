@@ -269,13 +269,13 @@ def _scored(
 ) -> Results:
     """Return the scores on some parts, the last of which is judged."""
     averages, graph = _inferred(config, model, data), data.whole
-    known = _measured(model)["outputs"]
+    outputs = _measured(model)["outputs"]
     target, name = graph.learned, config.model.name
-    if graph.num_classes > known:
+    if graph.num_classes > outputs:
         raise DataError(
             f"{graph.num_classes} {config.data.target}",
             where=graph.where,
-            allowed=f"at most the {known} of training",
+            allowed=f"at most the {outputs} of training",
         )
     decided = {name: target.decided(averages)}
     if len(graph.parts.get("train", ())):

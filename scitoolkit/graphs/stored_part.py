@@ -158,10 +158,10 @@ def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix
         first, last = int(pointer[begin]), int(pointer[end])
         block = file.rows("column", first, last)
         rows = pointer[begin : end + 1] - first
-        for number, (kept, shift) in enumerate(((block < own, 0), (block >= own, own))):
-            ends = np.concatenate([[0], np.cumsum(kept)])[rows] + pointers[number][begin]
+        for number, (chosen, shift) in enumerate(((block < own, 0), (block >= own, own))):
+            ends = np.concatenate([[0], np.cumsum(chosen)])[rows] + pointers[number][begin]
             pointers[number][begin : end + 1] = ends
-            columns[number][ends[0] : ends[-1]] = block[kept] - shift
+            columns[number][ends[0] : ends[-1]] = block[chosen] - shift
         of_edges = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(rows))
         loops += np.bincount(of_edges[block == of_edges], minlength=own)
     file.close()

@@ -172,75 +172,77 @@ def role_of(tensor: Any) -> str | tuple[str, ...] | None:
 
 def flat(arguments: Any) -> Iterator[Any]:
     """Yield arguments, flattening lists and tuples."""
-    for each in arguments:
-        if isinstance(each, (tuple, list)):
-            yield from flat(each)
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            yield from flat(argument)
         else:
-            yield each
+            yield argument
 
 
-def after(name: str, tag: Tag, given: Tensor, out: Tensor, args: Any) -> Tag | None:
-    """Return the tag of a result whose first tagged argument is `given`.
+def after(name: str, tag: Tag, argument: Tensor, out: Tensor, args: Any) -> Tag | None:
+    """Return the tag of a result whose first tagged argument is `argument`.
 
     Elementwise operations and those on other dimensions keep the position of the dimension, counted
     from the left, or from the right if broadcasting adds dimensions.
     """
-    dim = _moved(name, tag.dim, given, out, args)
+    dim = _moved(name, tag.dim, argument, out, args)
     if dim is None:
         return None
-    ids = tag.ids if out.size(dim) == given.size(tag.dim) else None
+    ids = tag.ids if out.size(dim) == argument.size(tag.dim) else None
     return replace(tag, dim=dim, ids=ids)
 
 
-def _moved(name: str, dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
-    if name in _MOVES and not (name == "squeeze" and out.dim() == given.dim()):
-        return _MOVES[name](dim, given, out, args)
-    size = given.size(dim)
-    places = [dim] if out.dim() == given.dim() else [dim + out.dim() - given.dim(), dim]
+def _moved(name: str, dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
+    if name in _MOVES and not (name == "squeeze" and out.dim() == argument.dim()):
+        return _MOVES[name](dim, argument, out, args)
+    size = argument.size(dim)
+    places = [dim] if out.dim() == argument.dim() else [dim + out.dim() - argument.dim(), dim]
     for place in places:
         if 0 <= place < out.dim() and out.size(place) == size:
             return place
     return None
 
 
-def _reshaped(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+def _reshaped(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     """Return the dimension of equal size with equally many elements before it."""
-    before = math.prod(given.shape[:dim])
+    before = math.prod(argument.shape[:dim])
     for place in range(out.dim()):
-        if math.prod(out.shape[:place]) == before and out.size(place) == given.size(dim):
+        if math.prod(out.shape[:place]) == before and out.size(place) == argument.size(dim):
             return place
     return None
 
 
-def _transposed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+def _transposed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     a, b = (-1, -2) if len(args) < 3 else args[1:3]
-    a, b = a % given.dim(), b % given.dim()
+    a, b = a % argument.dim(), b % argument.dim()
     return {a: b, b: a}.get(dim, dim)
 
 
-def _permuted(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
-    order = [d % given.dim() for d in flat(args[1:])]
+def _permuted(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
+    order = [d % argument.dim() for d in flat(args[1:])]
     return order.index(dim)
 
 
-def _moved_dim(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+def _moved_dim(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     return (
-        torch.empty([1 + (d == dim) for d in range(given.dim())]).movedim(*args[1:]).shape.index(2)
+        torch.empty([1 + (d == dim) for d in range(argument.dim())])
+        .movedim(*args[1:])
+        .shape.index(2)
     )
 
 
-def _unsqueezed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+def _unsqueezed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     return dim + (dim >= args[1] % out.dim())
 
 
-def _squeezed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
-    gone = [d for d in range(given.dim()) if given.size(d) == 1]
+def _squeezed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
+    gone = [d for d in range(argument.dim()) if argument.size(d) == 1]
     if len(args) > 1:
-        gone = [d % given.dim() for d in flat(args[1:])]
+        gone = [d % argument.dim() for d in flat(args[1:])]
     return None if dim in gone else dim - sum(d < dim for d in gone)
 
 
-def _stacked(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+def _stacked(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     where = args[1] if len(args) > 1 else 0
     return dim + (dim >= where % out.dim())
 

@@ -53,11 +53,11 @@ class Target(ABC):
         """Return predictions in the form of `y`, from averages or probabilities."""
 
     @abstractmethod
-    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+    def figures(self, truth: Array, predicted: Array) -> dict[str, float]:
         """Return metrics, the figure of merit first."""
 
     @abstractmethod
-    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
+    def variables(self, averages: Array, dim: str = "node") -> dict[str, Any]:
         """Return the xarray variables that `predict` writes, from averages or probabilities."""
 
 
@@ -98,17 +98,17 @@ class Classes(Target):
         """Return the most probable class."""
         return averages.argmax(1)
 
-    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+    def figures(self, truth: Array, predicted: Array) -> dict[str, float]:
         """Return accuracy, and the mean F1 of the classes that occur in `truth`."""
         occurring = np.unique(truth)
-        scores = [_f1(truth == c, found == c) for c in occurring]
-        return {"accuracy": float((truth == found).mean()), "macro_f1": float(np.mean(scores))}
+        scores = [_f1(truth == c, predicted == c) for c in occurring]
+        return {"accuracy": float((truth == predicted).mean()), "macro_f1": float(np.mean(scores))}
 
-    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
+    def variables(self, averages: Array, dim: str = "node") -> dict[str, Any]:
         """Return classes and probabilities."""
         return {
-            "class": (dim, self.decided(found)),
-            "probability": ((dim, "label"), found, {"units": "1"}),
+            "class": (dim, self.decided(averages)),
+            "probability": ((dim, "label"), averages, {"units": "1"}),
         }
 
 
@@ -149,20 +149,20 @@ class Labels(Target):
         """Return 1 for labels with a probability above 0.5."""
         return (averages > 0.5).astype(np.int64)
 
-    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+    def figures(self, truth: Array, predicted: Array) -> dict[str, float]:
         """Return micro F1, macro F1 (mean over labels), and the fraction of exact rows."""
-        each = [_f1(t == 1, f == 1) for t, f in zip(truth.T, found.T, strict=True)]
+        scores = [_f1(t == 1, f == 1) for t, f in zip(truth.T, predicted.T, strict=True)]
         return {
-            "micro_f1": _f1(truth == 1, found == 1),
-            "macro_f1": float(np.mean(each)),
-            "exact": float((truth == found).all(1).mean()),
+            "micro_f1": _f1(truth == 1, predicted == 1),
+            "macro_f1": float(np.mean(scores)),
+            "exact": float((truth == predicted).all(1).mean()),
         }
 
-    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
+    def variables(self, averages: Array, dim: str = "node") -> dict[str, Any]:
         """Return labels and probabilities."""
         return {
-            "has_label": ((dim, "label"), self.decided(found)),
-            "probability": ((dim, "label"), found, {"units": "1"}),
+            "has_label": ((dim, "label"), self.decided(averages)),
+            "probability": ((dim, "label"), averages, {"units": "1"}),
         }
 
 
@@ -201,9 +201,9 @@ class Values(Target):
         """Return the values unchanged."""
         return averages
 
-    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+    def figures(self, truth: Array, predicted: Array) -> dict[str, float]:
         """Return RMSE, MAE and R2 over all values."""
-        error = found.astype(np.float64) - truth
+        error = predicted.astype(np.float64) - truth
         spread = float(((truth - truth.mean(0, dtype=np.float64)) ** 2).mean())
         squared = float((error**2).mean())
         return {
@@ -212,9 +212,9 @@ class Values(Target):
             "r2": 1 - squared / spread if spread else 0.0,
         }
 
-    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
+    def variables(self, averages: Array, dim: str = "node") -> dict[str, Any]:
         """Return the values."""
-        return {"value": ((dim, "label"), found)}
+        return {"value": ((dim, "label"), averages)}
 
 
 TARGETS: dict[str, Target] = {"classes": Classes(), "labels": Labels(), "values": Values()}
@@ -235,7 +235,7 @@ def whole_numbers(what: str, values: Any, where: str) -> Array:
     return whole
 
 
-def _f1(truth: Array, found: Array) -> float:
+def _f1(truth: Array, predicted: Array) -> float:
     """Return 2 TP / (2 TP + FP + FN), or 1 if there are no positives in either."""
-    both = int(truth.sum()) + int(found.sum())
-    return float(2 * (truth & found).sum() / both) if both else 1.0
+    both = int(truth.sum()) + int(predicted.sum())
+    return float(2 * (truth & predicted).sum() / both) if both else 1.0

@@ -207,6 +207,24 @@ def times_after(times: np.ndarray, count: int) -> np.ndarray:
     return np.array([times[-1] + k * delta for k in range(1, count + 1)])
 
 
+def seconds_since_first(times: np.ndarray) -> np.ndarray:
+    """Return the seconds (T,) float64 since the first of the times, also over centuries.
+
+    The difference of datetime64[ns] is wrong beyond 292 years: whole seconds are subtracted.
+
+    Args:
+        times: (T,) datetime64 of any unit.
+
+    Example:
+        >>> times = np.array(["1700-01-01", "2000-01-01"], "M8[ns]")
+        >>> seconds_since_first(times) / 86400
+        array([     0., 109572.])
+    """
+    second = np.timedelta64(1, "s")
+    whole = times.astype("M8[s]")
+    return (whole - whole[0]) / second + ((times - whole) - (times[0] - whole[0])) / second
+
+
 def _civil(times: np.ndarray) -> _Civil | None:
     if times.dtype.kind == "M":
         dates = times.astype("M8[D]")
@@ -224,7 +242,7 @@ def _civil(times: np.ndarray) -> _Civil | None:
             ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(int),
             (dates - years).astype(int),
             ((years + 1).astype("M8[D]") - years.astype("M8[D]")).astype(int),
-            (times - times[0]) / np.timedelta64(1, "s"),
+            seconds_since_first(times),
             make,
         )
     if times.dtype.kind != "O" or not hasattr(times.flat[0], "calendar"):

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.calendar_steps import calendar_steps
+from scitoolkit.io.calendar_steps import calendar_steps, seconds_since_first
 from scitoolkit.io.coordinates import check_time, time_dim
 
 # Calendar months differ by 10 %, leap years by 0.3 %, which are not breakpoints; shorter steps must
@@ -143,8 +143,11 @@ def _from_datetime64(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     year = times.astype("datetime64[Y]")
     begin = year.astype(times.dtype)
     length = ((year + np.timedelta64(1, "Y")).astype(times.dtype) - begin) / day
-    days = (times - times[0]) / day
-    return days, (times - begin) / day / length, year.astype(np.int64) + 1970
+    return (
+        seconds_since_first(times) / 86400,
+        (times - begin) / day / length,
+        year.astype(np.int64) + 1970,
+    )
 
 
 def _from_cftime(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -526,8 +526,12 @@ def _nothing(configuration: Any) -> None:
 def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> None:
     if not (evaluate is None or callable(evaluate)):
         raise ConfigError(f"evaluate is {evaluate!r}", allowed="a function of a configuration")
-    if isinstance(objectives, str | Objective) or not objectives:
-        raise ConfigError(f"objectives are {objectives!r}", allowed='a list, such as ["loss"]')
+    # The keys of a mapping from names to directions would all be minimised.
+    if isinstance(objectives, str | Objective | Mapping | Set) or not objectives:
+        raise ConfigError(
+            f"objectives are {objectives!r}",
+            allowed='a list, such as ["loss", Objective("accuracy", "max")]',
+        )
     if all(isinstance(o, Objective) and o.constraint for o in objectives):
         raise ConfigError(
             "all objectives are constraints", allowed="at least one to minimise or maximise"

@@ -140,15 +140,15 @@ def check(
     ratios, terms = _measure(residuals, data)
     warnings = _sampling_warnings(residuals, data)
     constants = _fitted(pde, data, terms)
-    found = []
+    checks = []
     for name in pde.expressions:
         message = ""
         if not ratios[name] <= tolerance:
             message = _wrong_constants(name, pde, data, ratios[name], constants) or _explain(
                 name, residuals, data, ratios[name], terms[name]
             )
-        found.append(EquationCheck(name, ratios[name], terms[name], message))
-    return CheckReport(found, warnings, tolerance, constants)
+        checks.append(EquationCheck(name, ratios[name], terms[name], message))
+    return CheckReport(checks, warnings, tolerance, constants)
 
 
 def _fitted(
@@ -159,8 +159,8 @@ def _fitted(
 
     def evaluate(changed: PDE) -> dict[str, Array]:
         residuals = Residuals(changed, combine=False)
-        found = residuals.evaluate(data.all(residuals.keys), data.coordinates())
-        return {n: np.asarray(r) / scale[n] for n, r in found.items()}
+        residual_of = residuals.evaluate(data.all(residuals.keys), data.coordinates())
+        return {n: np.asarray(r) / scale[n] for n, r in residual_of.items()}
 
     return fit(pde, evaluate, data.weights)
 
@@ -247,12 +247,12 @@ class _Derivatives:
         return out
 
     def coordinates(self) -> dict[str, Array]:
-        found = {}
+        nodes_of = {}
         for axis, (dim, nodes) in enumerate(zip(self.grid.dims, self.grid.nodes, strict=True)):
             shape = [1] * len(self.grid.dims)
             shape[axis] = -1
-            found[dim] = nodes[self.interior[axis]].reshape(shape)
-        return found
+            nodes_of[dim] = nodes[self.interior[axis]].reshape(shape)
+        return nodes_of
 
     def rms(self, values: Array) -> float:
         square = np.broadcast_to(np.square(values), self.weights.shape)
@@ -322,7 +322,7 @@ def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
     if len(parts) < 2:
         return None
     shape = data.weights.shape
-    found = []
+    candidates = []
     for text, part in parts.items():
         one = np.broadcast_to(part, shape)
         rest = sum(np.broadcast_to(p, shape) for t, p in parts.items() if t != text)
@@ -334,8 +334,8 @@ def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
                 + (factor * data.rms(part)) ** 2
             )
             if size > 0:
-                found.append((data.rms(rest + factor * one) / float(size), text, factor))
-    return min(found, default=None)
+                candidates.append((data.rms(rest + factor * one) / float(size), text, factor))
+    return min(candidates, default=None)
 
 
 def _sampling_warnings(residuals: Residuals, data: _Derivatives) -> list[str]:

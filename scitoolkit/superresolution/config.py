@@ -327,8 +327,8 @@ class SuperresolutionConfig(SeededConfig):
                 "flow.velocity": self.flow.velocity,
                 "spectrum": self.spectrum,
             }
-            for key, given in refused.items():
-                if given:
+            for key, value in refused.items():
+                if value:
                     raise ValueError(f"{key}: needs values in all nodes; leave it or data.mask out")
         if self.model.average and not self.crop.symmetries.mirror:
             raise ValueError("model.average needs crop.symmetries.mirror: means over mirror images")

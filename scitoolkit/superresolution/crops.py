@@ -302,10 +302,12 @@ class CropSource:
         else:
             values, valid = values[:-1], values[-1] > 0
             # If all coarse nodes are invalid, the nearest valid fine node is used.
-            kept = valid[strides]
+            coarse_valid = valid[strides]
             low = values[(slice(None), *strides)]
             low = (
-                filled(low, kept) if kept.any() else filled(values, valid)[(slice(None), *strides)]
+                filled(low, coarse_valid)
+                if coarse_valid.any()
+                else filled(values, valid)[(slice(None), *strides)]
             )
             places = np.flatnonzero(valid)[rng.integers(valid.sum(), size=self.crop.points)]
             chosen = list(np.unravel_index(places, valid.shape))
@@ -337,12 +339,12 @@ def _wrapped(array: xr.DataArray, parts: Sequence[Sequence[slice]], axis: int = 
     """Return the values of one or two slices of each dim, concatenated."""
     if axis == len(parts):
         return array.values
-    found = [
+    pieces = [
         _wrapped(array.isel({array.dims[axis]: part}), parts, axis + 1)
         for part in parts[axis]
         if part.stop > part.start
     ]
-    return found[0] if len(found) == 1 else np.concatenate(found, axis)
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
 
 
 def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Array:

@@ -74,14 +74,14 @@ class Encoder(nn.Module):
         if x.ndim == 5:  # 3-D convolutions on CPUs are a tenth faster in this layout
             x = x.contiguous(memory_format=torch.channels_last_3d)
         x = self.stem(x)
-        kept: list[Tensor] = []
+        skips: list[Tensor] = []
         for level, block in enumerate(self.down):
             if level:
-                kept.append(x)
+                skips.append(x)
                 x = pool(x, [size >= 4 for size in x.shape[2:]])
             x = block(x)
         for block in self.up:
-            skip = kept.pop()
+            skip = skips.pop()
             x = block(torch.cat([unpool(x, skip.shape[2:]), skip], 1))
         for factors, narrow, block in zip(self.factors, self.narrow, self.refine, strict=True):
             x = block(resample(narrow(x), factors, self.periodic))

@@ -81,12 +81,12 @@ class PDE:
         both = set(fields) & set(dims)
         if both:
             raise ConfigError(f"{', '.join(sorted(both))} is both a field and a dim", where="pde")
-        known = {k: v for k, v in (attributes or {}).items() if k not in (*fields, *dims)}
+        constants_of = {k: v for k, v in (attributes or {}).items() if k not in (*fields, *dims)}
         for name, value in (constants or {}).items():
             if name in (*fields, *dims):
                 raise ConfigError(f"{name} is a field or dim", where=f"pde.constants.{name}")
-            known[name] = evaluate_constant(value, known, f"pde.constants.{name}")
-        names = Names(tuple(fields), tuple(dims), known)
+            constants_of[name] = evaluate_constant(value, constants_of, f"pde.constants.{name}")
+        names = Names(tuple(fields), tuple(dims), constants_of)
         expressions = {
             name: sympy.expand(parse(text, names, f"pde.equations.{name}"))
             for name, text in equations.items()
@@ -102,10 +102,10 @@ class PDE:
 
     def derivatives(self) -> list[tuple[str, MultiIndex]]:
         """Return the (field, multi-index) pairs in the equations, values included."""
-        found = set()
+        pairs = set()
         for expression in self.expressions.values():
-            found |= {self._key(node) for node in unknowns(expression)}
-        return sorted(found)
+            pairs |= {self._key(node) for node in unknowns(expression)}
+        return sorted(pairs)
 
     def _key(self, node: sympy.Expr) -> tuple[str, MultiIndex]:
         return derivative_of(node, self.names.dims)

@@ -77,7 +77,7 @@ def evaluate(
     """
     surrogate = surrogate.in_box(dataset, source)
     case = Case.of(surrogate, dataset, source, valid_on)
-    found = {
+    predictions = {
         MODEL: case.predict(surrogate),
         LINEAR: interpolate(case.low, case.every, case.closed, "linear"),
         CUBIC: interpolate(case.low, case.every, case.closed, "cubic"),
@@ -86,25 +86,25 @@ def evaluate(
     if gains is not None:
         axis = gains.along(case.grid.dims, case.grid.nodes, case.grid.periods)
         length = case.grid.periods[axis - 1]
-        found[REFINED] = gains.apply(found[MODEL], axis, float(length or 0))
+        predictions[REFINED] = gains.apply(predictions[MODEL], axis, float(length or 0))
     flow = flow_of(config, case.grid, dataset, surrogate.header.fields)
     metrics: dict[str, float | int | str | None] = {}
-    tables = [_pointwise(case, found, metrics)]
+    tables = [_pointwise(case, predictions, metrics)]
     figures: list[Lines | Maps] = []
     if flow is not None:
-        tables.append(_turbulence(case, found, flow, metrics))
-        figures += _energy_lines(case, found, flow)
+        tables.append(_turbulence(case, predictions, flow, metrics))
+        figures += _energy_lines(case, predictions, flow)
     if case.valid is None and any(p is not None for p in case.grid.periods):
-        table, lines = _spectra(case, found, config, metrics)
+        table, lines = _spectra(case, predictions, config, metrics)
         tables.append(table)
         figures.append(lines)
     if config.pde.equations:
         tables.append(_residuals(surrogate, case, config, dataset, metrics))
-    maps, drawn = _maps(case, found)
+    maps, drawn = _maps(case, predictions)
     return Found(
         Results(
             title=f"{_TITLE}{source}",
-            verdict=_verdict(case, found),
+            verdict=_verdict(case, predictions),
             summary=[
                 f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
                 f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
@@ -133,9 +133,9 @@ def measure_gains(
         raise ConfigError("no dim is periodic", where="spectrum", fix="leave it out")
     axis = case.grid.dims.index(dims[-1])
     length = float(case.grid.periods[axis] or 0)
-    found = WaveGains.measure(case.truth, case.predict(surrogate), axis + 1, dims[-1], length)
-    found.along(case.grid.dims, case.grid.nodes, case.grid.periods)
-    return found
+    gains = WaveGains.measure(case.truth, case.predict(surrogate), axis + 1, dims[-1], length)
+    gains.along(case.grid.dims, case.grid.nodes, case.grid.periods)
+    return gains
 
 
 def _compared(fields: Sequence[str], metrics: Mapping[str, Any]) -> list[str]:
@@ -158,48 +158,48 @@ def _statistics_lost(metrics: Mapping[str, Any]) -> list[str]:
     lost = []
     for key in (key for key in metrics if key.endswith("_error")):
         errors = {b: metrics.get(f"{key}_{b}") for b in BASELINES}
-        known = {b: error for b, error in errors.items() if error is not None}
+        measured = {b: error for b, error in errors.items() if error is not None}
         ours = math.inf if metrics[key] is None else metrics[key]
-        best = min(known, key=lambda b: known[b], default="")
-        if best and known[best] < ours:
+        best = min(measured, key=lambda b: measured[b], default="")
+        if best and measured[best] < ours:
             scale, unit = (1, "decades") if key in _SPECTRUM_NAMES else (100, "%")
             name = key.removesuffix("_error").replace("_", " ")
-            rival = f"{best} {scale * known[best]:.3g} {unit}"
+            rival = f"{best} {scale * measured[best]:.3g} {unit}"
             lost.append(f"{name} ({rival}, model {scale * ours:.3g} {unit})")
     if not lost:
         return []
     return [f"Interpolation has a smaller error than the model in: {', '.join(lost)}."]
 
 
-def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results:
+def over_simulations(results: Sequence[Results], fields: Sequence[str]) -> Results:
     """Merge the results of several simulations: mean metrics, and the figures of the first one.
 
     Args:
-        found: of each simulation.
+        results: of each simulation.
         fields: names of the fields.
     """
-    first = found[0]
-    if len(found) == 1:
+    first = results[0]
+    if len(results) == 1:
         return first
     names = [name for name, value in first.metrics.items() if isinstance(value, float)]
     means = {}
     for name in names:
-        values = [v for f in found if isinstance(v := f.metrics.get(name), float)]
+        values = [v for f in results if isinstance(v := f.metrics.get(name), float)]
         means[name] = number(float(np.mean(values)))
     rows: list[list[float | int | str | None]] = [
-        [f.title.removeprefix(_TITLE), *(f.metrics[f"r2_{n}"] for n in fields)] for f in found
+        [f.title.removeprefix(_TITLE), *(f.metrics[f"r2_{n}"] for n in fields)] for f in results
     ]
     table = Table(
         title="Every simulation",
         columns=["simulation", *(f"R² {n}" for n in fields)],
         rows=rows,
-        note=f"Metrics are means over the {len(found)} simulations; other tables and the figures "
+        note=f"Metrics are means over the {len(results)} simulations; other tables and the figures "
         "are of the first.",
     )
     metrics = {**first.metrics, **means}
     return first.model_copy(
         update={
-            "title": f"{_TITLE}{len(found)} simulations",
+            "title": f"{_TITLE}{len(results)} simulations",
             "metrics": metrics,
             "summary": [first.summary[0], *_compared(fields, metrics)],
             "tables": [table, *first.tables],
@@ -208,9 +208,9 @@ def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results
     )
 
 
-def _verdict(case: Case, found: Mapping[str, Array]) -> Verdict | None:
+def _verdict(case: Case, predictions: Mapping[str, Array]) -> Verdict | None:
     scores = {
-        name: [r2 for r2, _ in case.scores(values).values()] for name, values in found.items()
+        name: [r2 for r2, _ in case.scores(values).values()] for name, values in predictions.items()
     }
     means = {name: number(np.mean(values)) for name, values in scores.items()}
     return Verdict.among(means, MODEL, "mean R² of the fields", better="max", rate=False)
@@ -308,10 +308,10 @@ def flow_of(
     """Return the configured flow; None without velocities."""
     if not config.flow.velocity:
         return None
-    known = numeric_attributes(dataset)
+    constants = numeric_attributes(dataset)
     for name, value in config.pde.constants.items():
-        known[name] = evaluate_constant(value, known, f"pde.constants.{name}")
-    viscosity = evaluate_constant(config.flow.viscosity, known, "flow.viscosity")
+        constants[name] = evaluate_constant(value, constants, f"pde.constants.{name}")
+    viscosity = evaluate_constant(config.flow.viscosity, constants, "flow.viscosity")
     time = grid.dims.index(config.flow.time) if config.flow.time in grid.dims else None
     velocity = {d: fields.index(f) for d, f in config.flow.velocity.items()}
     return statistics.Flow(grid, velocity, viscosity, time)
@@ -321,9 +321,9 @@ def _size(shape) -> str:
     return "x".join(map(str, shape))
 
 
-def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
+def _pointwise(case: Case, predictions: Mapping[str, Array], metrics) -> Table:
     rows: list[list[float | int | str | None]] = []
-    for name, values in found.items():
+    for name, values in predictions.items():
         row: list[float | int | str | None] = [name]
         for field, (r2, nmae) in case.scores(values).items():
             suffix = "" if name == MODEL else f"_{name}"
@@ -343,13 +343,13 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
     )
 
 
-def _turbulence(case: Case, found, flow: statistics.Flow, metrics) -> Table:
+def _turbulence(case: Case, predictions, flow: statistics.Flow, metrics) -> Table:
     truth = statistics.turbulence(case.truth, flow)
     # Text, so that neither the digits nor the mark of the smallest error depend on the truth.
     rows: list[list[float | int | str | None]] = [
         ["truth (mean over time)", *(f"{v.mean():.4g}" for v in truth.values())]
     ]
-    for name, values in found.items():
+    for name, values in predictions.items():
         series = statistics.turbulence(values, flow)
         errors = {k: statistics.relative_error(truth[k], series[k]) for k in truth}
         suffix = "" if name == MODEL else f"_{name}"
@@ -365,15 +365,15 @@ def _turbulence(case: Case, found, flow: statistics.Flow, metrics) -> Table:
     )
 
 
-def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
+def _energy_lines(case: Case, predictions, flow: statistics.Flow) -> list[Lines]:
     if flow.time is None:
         return []
     time = case.grid.nodes[flow.time].tolist()
     out = []
     shown: tuple[tuple[str, Any, Role], ...] = (
         ("truth", case.truth, "reference"),
-        (MODEL, found[MODEL], "main"),
-        (LINEAR, found[LINEAR], "baseline"),
+        (MODEL, predictions[MODEL], "main"),
+        (LINEAR, predictions[LINEAR], "baseline"),
     )
     labels = {"kinetic_energy": "kinetic energy"}
     if flow.viscosity:
@@ -399,7 +399,7 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
     return out
 
 
-def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
+def _spectra(case: Case, predictions, config, metrics) -> tuple[Table, Lines]:
     """Return spectrum errors along the last periodic dim, and the spectra as lines."""
     grid = case.grid
     axis = [a for a, p in enumerate(grid.periods) if p is not None][-1]
@@ -416,7 +416,7 @@ def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
     third = statistics.highest_third(len(wave))
     series = [Series(label="truth", y=[number(v) for v in truth[1:]], role="reference")]
     rows: list[list[float | int | str | None]] = []
-    for name, values in found.items():
+    for name, values in predictions.items():
         power = total(values)[1]
         errors = decades_apart(truth, power), decades_apart(truth, power, third)
         suffix = "" if name == MODEL else f"_{name}"
@@ -487,7 +487,7 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
     )
 
 
-def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
+def _maps(case: Case, predictions) -> tuple[xr.Dataset, list[Maps]]:
     """Return maps of each field between coarse frames, and a strip of frames of one field."""
     grid = case.grid
     if len(grid.dims) < 2:
@@ -498,9 +498,9 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     low = interpolate_nearest(case.low, case.every, grid.shape)
     sources = {
         "low": low,
-        "model": found[MODEL],
+        "model": predictions[MODEL],
         "truth": case.truth,
-        "error": found[MODEL] - case.truth,
+        "error": predictions[MODEL] - case.truth,
     }
     if case.valid is not None:
         sources = {key: np.where(case.valid, v, np.nan) for key, v in sources.items()}

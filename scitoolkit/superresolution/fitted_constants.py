@@ -32,22 +32,23 @@ class FittedConstant:
         name: in the equations.
         value: fitted value.
         error: its standard error; infinite if a block of the data alone determines it.
-        given: value in the configuration or the file.
+        configured: value in the configuration or the file.
     """
 
     name: str
     value: float
     error: float
-    given: float
+    configured: float
 
     @property
     def agrees(self) -> bool:
         """Whether the fitted value is within a tenth of the given one, or three standard errors."""
-        return abs(self.value - self.given) <= max(3 * self.error, 0.1 * abs(self.given))
+        return abs(self.value - self.configured) <= max(3 * self.error, 0.1 * abs(self.configured))
 
     def __str__(self) -> str:
         """Return fitted and given value as text."""
-        return f"{self.name} = {self.value:.4g} +- {self.error:.1g} fitted, {self.given:.4g} given"
+        fitted = f"{self.value:.4g} +- {self.error:.1g} fitted"
+        return f"{self.name} = {fitted}, {self.configured:.4g} given"
 
 
 def used_constants(pde: PDE) -> list[str]:
@@ -88,10 +89,10 @@ def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:
     names = used_constants(pde)
     if not names:
         return []
-    given = {n: float(pde.names.constants[n]) for n in names}
+    configured = {n: float(pde.names.constants[n]) for n in names}
     factors = np.ones(len(names))
     for _ in range(ROUNDS):
-        normal, right = _normal_equations(pde, evaluate, weights, given, factors)
+        normal, right = _normal_equations(pde, evaluate, weights, configured, factors)
         if not _determined(normal.sum(0)):
             return []
         step = np.linalg.solve(normal.sum(0), right.sum(0))
@@ -100,18 +101,18 @@ def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:
             break
     errors = _jackknife(normal, right)
     return [
-        FittedConstant(n, float(given[n] * f), float(abs(given[n]) * e), given[n])
+        FittedConstant(n, float(configured[n] * f), float(abs(configured[n]) * e), configured[n])
         for n, f, e in zip(names, factors, errors, strict=True)
     ]
 
 
 def _normal_equations(
-    pde: PDE, evaluate: Evaluate, weights: Array, given: Mapping[str, float], factors: Array
+    pde: PDE, evaluate: Evaluate, weights: Array, configured: Mapping[str, float], factors: Array
 ) -> tuple[Array, Array]:
     """Return J^T W J (block, n, n) and J^T W r (block, n) about the factors."""
 
     def at(values: Array) -> Mapping[str, Array]:
-        constants = {n: given[n] * f for n, f in zip(given, values, strict=True)}
+        constants = {n: configured[n] * f for n, f in zip(configured, values, strict=True)}
         return evaluate(with_constants(pde, constants))
 
     base = at(factors)

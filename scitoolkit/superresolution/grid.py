@@ -96,8 +96,8 @@ def grid_of(
                 allowed=", ".join(present),
                 fix=f"did you mean {near}?" if near else "",
             )
-    found = [str(d) for d in dataset[fields[0]].dims]
-    order = list(dims) if dims is not None else found
+    first_dims = [str(d) for d in dataset[fields[0]].dims]
+    order = list(dims) if dims is not None else first_dims
     for name in fields:
         if sorted(map(str, dataset[name].dims)) != sorted(order):
             raise DataError(
@@ -228,8 +228,8 @@ def oriented(array: xr.DataArray, grid: Grid) -> xr.DataArray:
 
 def numeric_attributes(dataset: xr.Dataset) -> dict[str, float]:
     """Return the numeric attributes of a file, as constants of equations."""
-    found = {}
+    numbers = {}
     for name, value in dataset.attrs.items():
         if isinstance(value, int | float | np.integer | np.floating) and str(name).isidentifier():
-            found[str(name)] = float(value)
-    return found
+            numbers[str(name)] = float(value)
+    return numbers

@@ -48,7 +48,7 @@ def reflections(
         >>> reflections({"z": ["w"]}, ["z"], ["u", "w"])[1].signs
         (1.0, -1.0)
     """
-    found = []
+    images = []
     for chosen in itertools.product((False, True), repeat=len(mirrors)):
         reversed_dims = [d for d, c in zip(mirrors, chosen, strict=True) if c]
         signs = [1.0] * len(fields)
@@ -56,8 +56,8 @@ def reflections(
             for name in mirrors[dim]:
                 signs[fields.index(name)] *= -1
         axes = tuple(sorted(dims.index(d) for d in reversed_dims))
-        found.append(Reflection(axes, tuple(signs)))
-    return found
+        images.append(Reflection(axes, tuple(signs)))
+    return images
 
 
 class Encoded:
@@ -106,10 +106,10 @@ class Encoded:
                 moved[..., axis] = ends - points[..., axis]
             turned = list(_turned(plan, image.axes))
             own = taylor.make_plan(plan.dims, [op for op, _ in turned])
-            found = self.model.query(grid, moved, own)
-            signs = found.new_tensor([sign for _, sign in turned]).view(-1, 1, 1, 1)
-            part = found[[own.index(op) for op, _ in turned]]
-            part = part * signs * found.new_tensor(image.signs)
+            values = self.model.query(grid, moved, own)
+            signs = values.new_tensor([sign for _, sign in turned]).view(-1, 1, 1, 1)
+            part = values[[own.index(op) for op, _ in turned]]
+            part = part * signs * values.new_tensor(image.signs)
             total = part if total is None else total + part
         assert total is not None
         return total / len(self.parts)

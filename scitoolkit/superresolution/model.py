@@ -115,15 +115,15 @@ class MeshfreeFlowNet(nn.Module):
 
     def _coordinate_channels(self, x: Tensor, nodes: Sequence[Tensor]) -> list[Tensor]:
         """Return the coordinates of dims with an extent, scaled to [-1, 1]."""
-        found = []
+        channels = []
         for dim, (extent, along) in enumerate(zip(self.extents, nodes, strict=True)):
             if extent is not None:
                 low, high = extent
                 scaled = (2 * along - low - high) / (high - low)
                 shape = [len(along), 1, *[1] * len(self.periods)]
                 shape[dim + 2] = along.shape[1]
-                found.append(scaled.to(x.dtype).view(shape).expand(-1, -1, *x.shape[2:]))
-        return found
+                channels.append(scaled.to(x.dtype).view(shape).expand(-1, -1, *x.shape[2:]))
+        return channels
 
     def query(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
         """Return field values and derivatives in physical units at arbitrary points.
@@ -137,10 +137,10 @@ class MeshfreeFlowNet(nn.Module):
             (streams, B, N, fields).
         """
         plan = plan or self.value_plan
-        each = len(plan) * 2 ** len(self.periods) * self.decoder.width * len(points)
-        blocks = points.split(max(_LEAST_POINTS, _VALUES_AT_ONCE // each), 1)
-        found = [self._query_block(grid, block, plan) for block in blocks]
-        return found[0] if len(found) == 1 else torch.cat(found, 2)
+        values_per_point = len(plan) * 2 ** len(self.periods) * self.decoder.width * len(points)
+        blocks = points.split(max(_LEAST_POINTS, _VALUES_AT_ONCE // values_per_point), 1)
+        parts = [self._query_block(grid, block, plan) for block in blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def _query_block(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan) -> Tensor:
         where = [
@@ -165,10 +165,10 @@ class MeshfreeFlowNet(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return `query` after `encode`, for one or two sets of points."""
         grid = self.encode(low, nodes)
-        found = self.query(grid, points, plan)
+        values = self.query(grid, points, plan)
         if more_points is None:
-            return found
-        return found, self.query(grid, more_points, more_plan)
+            return values
+        return values, self.query(grid, more_points, more_plan)
 
 
 def refine_nodes(nodes: Tensor, factor: int, period: float | None) -> Tensor:

@@ -81,9 +81,10 @@ class Derived:
                 for key in self.residuals.keys
             }
             coordinates = {d: torch.from_numpy(points[:, i]) for i, d in enumerate(self.dims)}
-            found = self.residuals.evaluate(values, coordinates)
+            residual_of = self.residuals.evaluate(values, coordinates)
             rows += [
-                np.broadcast_to(np.asarray(found[name]), (1, len(points))) for name in self.names
+                np.broadcast_to(np.asarray(residual_of[name]), (1, len(points)))
+                for name in self.names
             ]
         return np.concatenate(rows)
 

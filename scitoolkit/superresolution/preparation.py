@@ -137,13 +137,13 @@ def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[st
     for number, stage in enumerate(config.model.encoder.stages):
         key = f"model.encoder.stages.{number}.refine"
         named += [(key, dim, grid.dims) for dim in stage.refine]
-    for key, name, known in named:
-        if name not in known:
+    for key, name, allowed in named:
+        if name not in allowed:
             raise ConfigError(
-                f"{name!r} is not one of the {'fields' if known is fields else 'dims'}",
+                f"{name!r} is not one of the {'fields' if allowed is fields else 'dims'}",
                 where=key,
-                allowed=", ".join(known),
-                fix=nearest_name(name, list(known)) or "",
+                allowed=", ".join(allowed),
+                fix=nearest_name(name, list(allowed)) or "",
             )
     for number, condition in enumerate(config.boundaries):
         if grid.periods[grid.dims.index(condition.dim)] is not None:
@@ -168,7 +168,7 @@ def statistics_of(
         DataError: a field that is constant or not finite.
     """
     opened = simulations.opened
-    found, source = training_moments(
+    moments, source = training_moments(
         opened.found,
         opened.rows,
         [simulations.blocks[n] for n in numbers],
@@ -179,12 +179,12 @@ def statistics_of(
     )
     out = []
     for name in simulations.fields:
-        if found.values[name].is_constant.all() and source != "sample":
+        if moments.values[name].is_constant.all() and source != "sample":
             raise DataError(
                 "the field is constant",
                 where=f"variable {name}",
                 fix="leave it out of data.fields",
             )
-        mean, std = found.values[name].result()
+        mean, std = moments.values[name].result()
         out.append((float(mean[0]), float(std[0])))
     return out

@@ -62,13 +62,13 @@ class ResidualUNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the latent grid (B, channels_out, nodes)."""
-        kept = [self.stem(x)]
+        levels = [self.stem(x)]
         for block in self.down:
-            kept.append(_pool(block(kept[-1])))
-        x = kept.pop()
+            levels.append(_pool(block(levels[-1])))
+        x = levels.pop()
         for block in [self.middle, *self.up]:
-            x = unpool(block(x), kept[-1].shape[2:])
-            x = torch.cat([x, kept.pop()], 1)
+            x = unpool(block(x), levels[-1].shape[2:])
+            x = torch.cat([x, levels.pop()], 1)
         return self.head(x)
 
 

@@ -76,9 +76,9 @@ class Simulations:
 
     def dataset(self, number: int) -> xr.Dataset:
         """Return a simulation, with lazy values unless `in_memory`."""
-        kept = self._kept.get(number)
-        if kept is not None:
-            return kept
+        cached = self._kept.get(number)
+        if cached is not None:
+            return cached
         made = self.opened.channels(number)
         made = made.load() if self.in_memory else made
         with self._lock:  # the loaders of two parts read in threads
@@ -111,17 +111,17 @@ def open_simulations(
         DataError: a file or field that cannot be read or is inconsistent.
     """
     names = list(fields or data.fields)
-    given = path if isinstance(path, Path) else list(path)
-    time = _time_of(given, data, names[0])
+    sources = path if isinstance(path, Path) else list(path)
+    time = _time_of(sources, data, names[0])
     grid = [d for d in data.dims if d != time] if data.dims else None
     options = Options(time, None, grid, data.files, data.pattern, 0, data.on_error)
     stated = [] if data.mask in (None, MISSING) else [data.mask]
-    found = open_campaign(given, [*names, *stated], options, cache=cache, keep=keep)
-    if data.mask is not None and (learned or stated or missing_cells(found)):
-        found = with_mask(found, data.mask, names)
-    opened = OpenCampaign(found)
-    nbytes = found.index.num_rows * sum(rows.row_nbytes for rows in opened.rows.values())
-    files = found.files
+    campaign = open_campaign(sources, [*names, *stated], options, cache=cache, keep=keep)
+    if data.mask is not None and (learned or stated or missing_cells(campaign)):
+        campaign = with_mask(campaign, data.mask, names)
+    opened = OpenCampaign(campaign)
+    nbytes = campaign.index.num_rows * sum(rows.row_nbytes for rows in opened.rows.values())
+    files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     return Simulations(opened, nbytes <= data.max_memory_mib * 2**20, where)
 
@@ -152,7 +152,7 @@ def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[st
         ConfigError: a split in time, or of a single simulation.
         DataError: copies of a simulation in two splits.
     """
-    split, found = config.split, simulations.opened.found
+    split, campaign = config.split, simulations.opened.found
     if split is None:
         return {"train": list(range(len(simulations))), "validation": [], "test": []}
     if split.by == "time" or len(simulations) == 1:
@@ -164,13 +164,13 @@ def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[st
         )
     values = None
     if split.parameter is not None:
-        values = parameter_values(found, split.parameter)
+        values = parameter_values(campaign, split.parameter)
     rows: SplitRows = split_campaign(
-        found.index, 1, split, own_test=config.data.test is None, parameter=values
+        campaign.index, 1, split, own_test=config.data.test is None, parameter=values
     )
-    require_no_leak(found, rows)
+    require_no_leak(campaign, rows)
     first = {name: np.array([block.start for block in rows[name]], np.int64) for name in SPLITS}
-    return {name: found.index.simulation_of(first[name]).tolist() for name in SPLITS}
+    return {name: campaign.index.simulation_of(first[name]).tolist() for name in SPLITS}
 
 
 def require_alone(simulations: Simulations) -> xr.Dataset:

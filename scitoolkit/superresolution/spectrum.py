@@ -38,12 +38,14 @@ class WaveGains:
     gains: list[list[float]]
 
     @classmethod
-    def measure(cls, truth: Array, found: Array, axis: int, dim: str, length: float) -> WaveGains:
+    def measure(
+        cls, truth: Array, predicted: Array, axis: int, dim: str, length: float
+    ) -> WaveGains:
         """Return the factors that give a prediction the power spectrum of the truth.
 
         Args:
             truth: (field, *dims).
-            found: the prediction, likewise.
+            predicted: the prediction, likewise.
             axis: index of the periodic dim in these arrays.
             dim: name of the periodic dim.
             length: its period.
@@ -56,7 +58,7 @@ class WaveGains:
             [1.0, 0.5]
         """
         over = tuple(i for i in range(1, truth.ndim) if i != axis)
-        power = [np.mean(np.abs(np.fft.rfft(v, axis=axis)) ** 2, over) for v in (truth, found)]
+        power = [np.mean(np.abs(np.fft.rfft(v, axis=axis)) ** 2, over) for v in (truth, predicted)]
         floor = _LEAST + 1e-24 * power[1].max(1, keepdims=True)
         gains = np.where(power[1] > floor, np.sqrt(power[0] / np.maximum(power[1], floor)), 1.0)
         gains[:, 0] = 1.0
@@ -74,10 +76,12 @@ class WaveGains:
         gains = np.asarray(self.gains)
         # The same physical wave in a box of another length.
         wave = np.arange(count // 2 + 1) * self.length / length
-        known = np.stack([np.interp(wave, np.arange(gains.shape[1]), g, right=0.0) for g in gains])
+        interpolated = np.stack(
+            [np.interp(wave, np.arange(gains.shape[1]), g, right=0.0) for g in gains]
+        )
         shape = [1] * values.ndim
-        shape[0], shape[axis] = known.shape
-        waves = np.fft.rfft(values, axis=axis) * known.reshape(shape)
+        shape[0], shape[axis] = interpolated.shape
+        waves = np.fft.rfft(values, axis=axis) * interpolated.reshape(shape)
         return np.fft.irfft(waves, count, axis=axis).astype(values.dtype)
 
     def along(self, dims: Sequence[str], nodes: Sequence[Array], periods: Sequence[Any]) -> int:
@@ -112,7 +116,7 @@ class WaveGains:
         if not path.is_file():
             return None
         try:
-            found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**found)
+            stored: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**stored)
         except (OSError, ValueError, TypeError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None

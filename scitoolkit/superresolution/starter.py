@@ -23,16 +23,16 @@ def starter(data: DataToStart) -> str:
     Raises:
         DataError: no variable has two dims of at least 8 nodes.
     """
-    given = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
-    with open_fields(campaign_files(given)[0], dims=list(data.dims) or None) as dataset:
+    sources = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
+    with open_fields(campaign_files(sources)[0], dims=list(data.dims) or None) as dataset:
         rank = max((a.ndim for a in dataset.data_vars.values()), default=0)
         whole = [a for a in dataset.data_vars.values() if a.ndim == rank and rank > 1]
         if not whole:
             raise DataError("no field", where=str(data.files[0]))
         sizes = dict(zip(map(str, whole[0].dims), whole[0].shape, strict=True))
         fields = [str(a.name) for a in whole if a.dims == whole[0].dims]
-    section = FieldsConfig(path=given, fields=fields, dims=list(sizes))
-    simulations = open_simulations(given, section, keep=False)
+    section = FieldsConfig(path=sources, fields=fields, dims=list(sizes))
+    simulations = open_simulations(sources, section, keep=False)
     lengths = {len(block) for block in simulations.blocks}
     sizes[simulations.time] = min(lengths)
     every: dict[str, int] = {}

@@ -21,7 +21,7 @@ Array = np.ndarray
 _TAYLOR = {2: 8.0, 3: 15.0}
 
 
-def r_squared(truth: Array, found: Array) -> float:
+def r_squared(truth: Array, predicted: Array) -> float:
     """Return R², 1 - (squared error) / (variance), with equal weights for all points.
 
     Example:
@@ -29,12 +29,12 @@ def r_squared(truth: Array, found: Array) -> float:
         0.5
     """
     truth = truth.astype(np.float64)
-    return float(1 - ((found - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    return float(1 - ((predicted - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
 
 
-def range_nmae(truth: Array, found: Array) -> float:
+def range_nmae(truth: Array, predicted: Array) -> float:
     """Return the mean absolute error over the RANGE of the truth (not over its mean)."""
-    return float(np.abs(found - truth).mean() / np.ptp(truth))
+    return float(np.abs(predicted - truth).mean() / np.ptp(truth))
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
     return wave, np.atleast_2d(power)
 
 
-def relative_error(truth: Array, found: Array) -> float:
+def relative_error(truth: Array, predicted: Array) -> float:
     """Return the mean absolute difference of two series over the mean of the truth."""
-    return float(np.abs(found - truth).mean() / np.abs(truth).mean())
+    return float(np.abs(predicted - truth).mean() / np.abs(truth).mean())
 
 
 def highest_third(waves: int) -> slice:
@@ -151,9 +151,11 @@ def highest_third(waves: int) -> slice:
     return slice(waves - (waves - 1) // 3, waves)
 
 
-def summary(fields: Sequence[str], truth: Array, found: Array) -> dict[str, tuple[float, float]]:
+def summary(
+    fields: Sequence[str], truth: Array, predicted: Array
+) -> dict[str, tuple[float, float]]:
     """Return {field: (R², NMAE over the range)}."""
     return {
         name: (r_squared(a, b), range_nmae(a, b))
-        for name, a, b in zip(fields, truth, found, strict=True)
+        for name, a, b in zip(fields, truth, predicted, strict=True)
     }

@@ -212,11 +212,11 @@ class SuperresolutionTask:
             inside = _reaches(_nodes(batch)[axis], at)
             index = tuple(int(i == axis) for i in range(points.shape[-1]))
             plan = taylor.make_plan(points.shape[-1], [index] if condition.order else [])
-            found = model.query(grid, points, plan)[condition.order, ..., channel]
+            values = model.query(grid, points, plan)[condition.order, ..., channel]
             sign = batch["signs"][:, channel] * (slope.float() if condition.order else 1.0)
-            error = (found - condition.value * sign[:, None]) / model.std[channel]
-            each = (error.abs() if self.kind == "l1" else error.square()).mean(1)
-            violation = (each * inside).sum() / inside.sum().clamp_min(1.0)
+            error = (values - condition.value * sign[:, None]) / model.std[channel]
+            per_sample = (error.abs() if self.kind == "l1" else error.square()).mean(1)
+            violation = (per_sample * inside).sum() / inside.sum().clamp_min(1.0)
             total = violation if total is None else total + violation
         assert total is not None
         return total / len(self.boundaries)

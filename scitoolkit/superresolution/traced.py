@@ -66,9 +66,9 @@ def traced(config: SuperresolutionConfig, model: nn.Module) -> Sequence[TracedFu
     mean, std = (b.double().numpy().reshape(shape) for b in (members[0].mean, members[0].std))
     coarse = mean + 0.5 * std * noise
     encode = _Encode(members, chosen)
-    given = [torch.from_numpy(a.astype(np.float32)) for a in (coarse[:1], *nodes)]
+    example = [torch.from_numpy(a.astype(np.float32)) for a in (coarse[:1], *nodes)]
     with torch.no_grad():
-        latent = encode(*given)
+        latent = encode(*example)
     shares = generator.uniform(0.05, 0.95, (POINTS, len(window)))
     ends = np.array([[n[0], n[-1]] for n in nodes])
     points = ends[:, 0] + shares * (ends[:, 1] - ends[:, 0])
@@ -149,11 +149,11 @@ def _box(config: SuperresolutionConfig, head: Header) -> tuple[np.ndarray | None
     """Return the extremes of each field over the training files, if they are available."""
     try:
         simulations = open_simulations(config.data.path, config.data, fields=head.fields)
-        found = [simulations.dataset(n)[list(head.fields)] for n in range(len(simulations))]
+        fields_of = [simulations.dataset(n)[list(head.fields)] for n in range(len(simulations))]
     except DataError as error:
         log.warning("no box of the training inputs: %s", error)
         return None, None
     shape = (len(head.fields), *[1] * len(head.dims))
-    low = np.array([min(float(d[f].min()) for d in found) for f in head.fields])
-    high = np.array([max(float(d[f].max()) for d in found) for f in head.fields])
+    low = np.array([min(float(d[f].min()) for d in fields_of) for f in head.fields])
+    high = np.array([max(float(d[f].max()) for d in fields_of) for f in head.fields])
     return low.reshape(shape), high.reshape(shape)

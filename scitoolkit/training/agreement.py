@@ -41,7 +41,11 @@ def check_ranks_agree(model: nn.Module, config: TrainingConfig, num_batches: int
     }
     ranks = gather_objects(hashes)
     for name in hashes:
-        others = [str(r) for r, found in enumerate(ranks) if found[name] != ranks[0][name]]
+        others = [
+            str(r)
+            for r, hashes_of_rank in enumerate(ranks)
+            if hashes_of_rank[name] != ranks[0][name]
+        ]
         if others:
             raise ConfigError(
                 f"not those of rank 0 on rank {', '.join(others)}",

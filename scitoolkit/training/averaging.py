@@ -41,16 +41,16 @@ class WeightAverage:
         strategy: TrainingStrategy,
     ) -> None:
         self._model, self._strategy = model, strategy
-        kept: list[tuple[str, Tensor]] = list(named) if decay or start is not None else []
+        averaged: list[tuple[str, Tensor]] = list(named) if decay or start is not None else []
         # Running statistics belong to the weights with which they were computed.
-        kept = [
-            *kept,
-            *((n, b) for n, b in model.named_buffers() if kept and b.is_floating_point()),
+        averaged = [
+            *averaged,
+            *((n, b) for n, b in model.named_buffers() if averaged and b.is_floating_point()),
         ]
-        self._parameters = [p for _, p in kept]
+        self._parameters = [p for _, p in averaged]
         self._decay, self._start = decay, start
         self.count: int = 0
-        self.tensors: dict[str, Tensor] = {n: p.detach().clone() for n, p in kept}
+        self.tensors: dict[str, Tensor] = {n: p.detach().clone() for n, p in averaged}
         self._averages = [local(t) for t in self.tensors.values()]
 
     @torch.no_grad()
@@ -83,6 +83,6 @@ class WeightAverage:
     def _swap(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self._strategy.reshard(self._model)
         for weight, average in pairs:
-            kept = weight.clone()
+            trained = weight.clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(trained)

@@ -225,6 +225,6 @@ def _share(batch: Batch, rank: int, world: int) -> Batch:
             fix="keep tensors without a sample dimension in the task",
         )
     start, stop = rank * rows // world, (rank + 1) * rows // world
-    kept = slice(start, stop) if stop > start else slice(0, 1)
-    share = {k: v[kept] if v.dim() else v for k, v in batch.items()}
+    own_rows = slice(start, stop) if stop > start else slice(0, 1)
+    share = {k: v[own_rows] if v.dim() else v for k, v in batch.items()}
     return {**share, "num_valid": torch.tensor(stop - start)}

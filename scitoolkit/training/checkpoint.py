@@ -226,12 +226,12 @@ class Checkpoints:
         self._prune()
 
     def _prune(self) -> None:
-        kept = set(self.list()[-self._keep_last :])
+        needed = set(self.list()[-self._keep_last :])
         with contextlib.suppress(CheckpointError):
             best = self.best()
-            kept |= {best} if best else set()
+            needed |= {best} if best else set()
         for path in self.list():
-            if path not in kept:
+            if path not in needed:
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -324,11 +324,11 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged.
     """
-    kept = Checkpoints(folder, SingleStrategy(torch.device("cpu")))
-    path = kept.best() or kept.newest()
+    checkpoints = Checkpoints(folder, SingleStrategy(torch.device("cpu")))
+    path = checkpoints.best() or checkpoints.newest()
     if path is None:
         raise CheckpointError("no checkpoint to read weights from", where=str(folder))
-    return model_weights(kept.open(path))
+    return model_weights(checkpoints.open(path))
 
 
 def load_best(model: nn.Module, folder: Path) -> None:

@@ -178,15 +178,15 @@ class TrainingConfig(Config):
     @classmethod
     def _named_loggers(cls, value: Any) -> Any:
         entries = value if isinstance(value, list | tuple) else [value]
-        return [{"name": each} if isinstance(each, str) else each for each in entries]
+        return [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
 
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-        known = cls.strategy_names()
-        if name not in known:
+        names = cls.strategy_names()
+        if name not in names:
             raise ValueError(
-                f"{name!r} is not one of {', '.join(known)}{did_you_mean(name, known)}"
+                f"{name!r} is not one of {', '.join(names)}{did_you_mean(name, names)}"
             )
         return name
 
@@ -313,18 +313,18 @@ class TrainingConfig(Config):
             >>> TrainingConfig().strategy_on(1).name, TrainingConfig().strategy_on(2).name
             ('single', 'ddp')
         """
-        found = self.named_strategy() or (Single() if processes == 1 else DataParallel())
-        if found.single_process and processes > 1:
+        strategy = self.named_strategy() or (Single() if processes == 1 else DataParallel())
+        if strategy.single_process and processes > 1:
             several = [
                 n for n in training_strategies if not training_strategies.get(n).single_process
             ]
             raise ConfigError(
-                f"strategy {found.name!r} with {processes} processes",
+                f"strategy {strategy.name!r} with {processes} processes",
                 where="training.strategy",
                 allowed=", ".join(["auto", *several]),
                 fix="training.strategy=auto",
             )
-        _, shares = found.share_of_batch(0, processes)
+        _, shares = strategy.share_of_batch(0, processes)
         if self.batch_size % shares:
             near = max(shares, round(self.batch_size / shares) * shares)
             raise ConfigError(
@@ -332,7 +332,7 @@ class TrainingConfig(Config):
                 where="training.batch_size",
                 fix=f"training.batch_size={near}",
             )
-        return found
+        return strategy
 
 
 def _not_shardable(optimizer: str, strategy: str) -> str:

@@ -22,12 +22,12 @@ def default_callbacks(trainer: TrainingView) -> list[Callback]:
         out.append(NoiseScaleLog())
     if config.count_traffic and trainer.strategy.world > 1:
         out.append(TrafficLog())
-    for each in config.loggers:
-        each.check()
+    for logger in config.loggers:
+        logger.check()
     if trainer.strategy.rank:
         return out
     if run is not None:
-        out.append(ScalarLog([MetricsFile(run), *(each.open(run) for each in config.loggers)]))
+        out.append(ScalarLog([MetricsFile(run), *(logger.open(run) for logger in config.loggers)]))
     if config.progress:
         out.append(ProgressLine())
     return out

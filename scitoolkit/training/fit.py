@@ -99,10 +99,10 @@ class Fit:
         whole = dict(moved)
         # Grouped by the model's parameters, because a rule may depend on their shapes.
         groups = grouped(named, config.parameter_groups, config.optimizer.lr)
-        given: list[Any] = [{**g, "params": [whole[n] for n in names]} for names, g in groups]
+        optimized: list[Any] = [{**g, "params": [whole[n] for n in names]} for names, g in groups]
         if not config.parameter_groups:
-            given = list(whole.values())
-        optimizer = config.optimizer.build(given)
+            optimized = list(whole.values())
+        optimizer = config.optimizer.build(optimized)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
         self._optimizer_state.pack()  # raises now if the state cannot be saved
         if not len(loader):
@@ -206,8 +206,8 @@ class Fit:
 
     def _weights(self) -> dict[str, Tensor]:
         averages = {f"ema.{n}": t for n, t in self.average.tensors.items()}
-        kept = self._kept.tensors() if self._kept is not None else {}
-        return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **kept}
+        unpruned = self._kept.tensors() if self._kept is not None else {}
+        return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **unpruned}
 
     def _stored_in(self, reader: Reader) -> dict[str, Tensor]:
         """Return the tensors to read; earlier checkpoints have no averages of buffers."""

@@ -245,8 +245,8 @@ class TrainingLoop:
         self._saved_step = self._position.step
         if self._checkpoints is None:
             return
-        found = self._fit.best.found
-        best = found["loss"] if improved and found else None
+        best_so_far = self._fit.best.found
+        best = best_so_far["loss"] if improved and best_so_far else None
         self._checkpoints.save(self._position.step, self._fit.snapshot(cursor), best=best)
 
     def _notify(self, hook: str, *arguments: Mapping[str, float]) -> None:

@@ -163,21 +163,21 @@ def share_work(work: Callable[[int, int], T]) -> list[T]:
         ScitoolkitError: the error of the first rank that raised one, on all ranks.
     """
     several = dist.is_initialized()
-    found, caught = None, None
+    outcome, caught = None, None
     try:
-        found = work(*((dist.get_rank(), dist.get_world_size()) if several else (0, 1)))
+        outcome = work(*((dist.get_rank(), dist.get_world_size()) if several else (0, 1)))
     except ScitoolkitError as error:
         caught = error
     raise_together(caught)
-    return gather_objects(cast(T, found))
+    return gather_objects(cast(T, outcome))
 
 
 def raise_together(error: Exception | None) -> None:
     """Raise on all ranks if any rank has an error: its own, or that of the first rank with one."""
-    found = gather_objects(_described(error) if error is not None else None)
+    descriptions = gather_objects(_described(error) if error is not None else None)
     if error is not None:
         raise error
-    for rank, description in enumerate(found):
+    for rank, description in enumerate(descriptions):
         if description is not None:
             raise _rebuilt(description, rank)
 

@@ -51,14 +51,14 @@ class KeptEntries:
             if index is None or len(index) == parameter.numel():
                 self.moved.append((name, parameter))
                 continue
-            kept = nn.Parameter(parameter.detach().flatten()[index])
+            entries = nn.Parameter(parameter.detach().flatten()[index])
             with torch.no_grad():
-                parameter.zero_().view(-1)[index] = kept
+                parameter.zero_().view(-1)[index] = entries
             self._index[name] = index
-            self._pairs.append((parameter, kept, index))
-            self.moved.append((name, kept))
-            self._callbacks[kept] = []
-            hook = parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+            self._pairs.append((parameter, entries, index))
+            self.moved.append((name, entries))
+            self._callbacks[entries] = []
+            hook = parameter.register_post_accumulate_grad_hook(self._reader(entries, index))
             self._hooks.append(hook)
         if not self._pairs:
             raise ConfigError(
@@ -82,28 +82,28 @@ class KeptEntries:
     @torch.no_grad()
     def publish(self) -> None:
         """Copy the entries updated by the optimizer into the model."""
-        for parameter, kept, index in self._pairs:
-            parameter.view(-1)[index] = kept
+        for parameter, entries, index in self._pairs:
+            parameter.view(-1)[index] = entries
 
     @torch.no_grad()
     def reload(self) -> None:
         """Copy the model's entries, restored from a checkpoint, into the vectors."""
-        for parameter, kept, index in self._pairs:
-            kept.copy_(parameter.view(-1)[index])
+        for parameter, entries, index in self._pairs:
+            entries.copy_(parameter.view(-1)[index])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the flat indices of the unpruned entries, for checkpoints."""
         return {f"kept.{name}": index for name, index in self._index.items()}
 
-    def _reader(self, kept: nn.Parameter, index: Tensor) -> Callable[[nn.Parameter], None]:
+    def _reader(self, entries: nn.Parameter, index: Tensor) -> Callable[[nn.Parameter], None]:
         def read(parameter: nn.Parameter) -> None:
             gradient = parameter.grad
             assert gradient is not None
             part = gradient.flatten().index_select(0, index)
-            kept.grad = part if kept.grad is None else kept.grad.add_(part)
+            entries.grad = part if entries.grad is None else entries.grad.add_(part)
             parameter.grad = None
-            for call in self._callbacks[kept]:
-                call(kept)
+            for call in self._callbacks[entries]:
+                call(entries)
 
         return read
 
@@ -120,9 +120,9 @@ def _channels(
     named: Sequence[tuple[str, nn.Parameter]], config: PruningConfig
 ) -> dict[str, Tensor]:
     """Return flat indices of the unpruned entries, by parameter, if channels are pruned."""
-    found, known = {}, dict(named)
+    entries_of, parameters = {}, dict(named)
     for layer in config.channels:
-        weight = known.get(f"{layer}.weight")
+        weight = parameters.get(f"{layer}.weight")
         if weight is None or weight.dim() < 2:
             layers = sorted(n.removesuffix(".weight") for n, p in named if p.dim() > 1)
             raise ConfigError(
@@ -132,13 +132,15 @@ def _channels(
                 fix=nearest_name(layer, layers) or "",
             )
         rows = weight.detach().flatten(1)
-        kept = _kept(rows.norm(dim=1), config.share)
-        assert kept is not None
-        places = torch.arange(rows.numel(), dtype=kept.dtype, device=kept.device).view_as(rows)
-        found[f"{layer}.weight"] = places[kept].flatten()
-        if f"{layer}.bias" in known:
-            found[f"{layer}.bias"] = kept
-    return found
+        channels = _kept(rows.norm(dim=1), config.share)
+        assert channels is not None
+        places = torch.arange(rows.numel(), dtype=channels.dtype, device=channels.device).view_as(
+            rows
+        )
+        entries_of[f"{layer}.weight"] = places[channels].flatten()
+        if f"{layer}.bias" in parameters:
+            entries_of[f"{layer}.bias"] = channels
+    return entries_of
 
 
 def _kept(parameter: Tensor, share: float | None) -> Tensor | None:

@@ -51,14 +51,14 @@ class RankReports:
 
     def _collected(self, topic: str, ranks: Any) -> dict[int, str]:
         """Return the lines of `ranks` under a topic, waiting for all of them."""
-        found: dict[int, str] = {}
+        lines_of: dict[int, str] = {}
         deadline = time.monotonic() + WAIT_SECONDS
-        while len(found) < len(ranks) and time.monotonic() < deadline:
+        while len(lines_of) < len(ranks) and time.monotonic() < deadline:
             for rank in ranks:
-                if rank not in found and self._store.check([f"{topic}/{rank}"]):
-                    found[rank] = self._store.get(f"{topic}/{rank}").decode()
+                if rank not in lines_of and self._store.check([f"{topic}/{rank}"]):
+                    lines_of[rank] = self._store.get(f"{topic}/{rank}").decode()
             time.sleep(0.02)
-        return found
+        return lines_of
 
     def _advice(self, lines: dict[int, str] | None) -> str:
         if lines is None:

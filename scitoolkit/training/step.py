@@ -230,7 +230,7 @@ class OptimizerStep:
                 else:
                     with self.autocast():
                         loss, logs = self._task.loss(batch)
-            kept = loss.detach()
+            loss_value = loss.detach()
             # A non-finite loss makes every gradient NaN (0 * inf), so that all ranks see it after
             # the gradient exchange without another message.
             weight = scale * count / work.samples
@@ -239,8 +239,8 @@ class OptimizerStep:
             if self._strategy.world == 1 and weight == 1.0:
                 loss.backward()
             else:
-                loss.backward(torch.add(kept.new_tensor(weight), kept, alpha=0.0))
-            parts.append((count, kept, logs))
+                loss.backward(torch.add(loss_value.new_tensor(weight), loss_value, alpha=0.0))
+            parts.append((count, loss_value, logs))
 
     def _checked_norm(self, work: StepBatches, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
@@ -274,9 +274,9 @@ class OptimizerStep:
 
     def _any_not_finite(self, gradients: list[Tensor]) -> Tensor:
         """Return 0 if all gradients are finite, else 1; cheaper than the norm."""
-        found = self._found.zero_()
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
-        return found
+        flag = self._found.zero_()
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, self._one)
+        return flag
 
     def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
         return self._means(parts)["loss"]

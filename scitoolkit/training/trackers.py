@@ -46,22 +46,22 @@ class MLflow(LoggerConfig):
         uri = self.tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         try:
             client = MlflowClient(tracking_uri=uri)
-            found = _known_id(folder)
-            if found is None:
+            run_id = _known_id(folder)
+            if run_id is None:
                 name = self.experiment or run.path.resolve().parent.name
-                known = client.get_experiment_by_name(name)
-                where = known.experiment_id if known else client.create_experiment(name)
-                found = client.create_run(where, run_name=run.path.name).info.run_id
-                _keep_id(folder, found)
+                experiment = client.get_experiment_by_name(name)
+                where = experiment.experiment_id if experiment else client.create_experiment(name)
+                run_id = client.create_run(where, run_name=run.path.name).info.run_id
+                _keep_id(folder, run_id)
             else:
-                client.update_run(found, status="RUNNING")
+                client.update_run(run_id, status="RUNNING")
         except mlflow.exceptions.MlflowException as error:
             raise BackendError(
                 f"MLflow's store cannot be used ({str(error).splitlines()[0]})",
                 where=uri,
                 fix="training.loggers: [{name: mlflow, tracking_uri: ...}], or remove it",
             ) from None
-        return _Metrics(client, found)
+        return _Metrics(client, run_id)
 
 
 class _Metrics:
@@ -137,8 +137,8 @@ def _known_id(folder: Path) -> str | None:
     return path.read_text(encoding="utf-8").strip() if path.exists() else None
 
 
-def _keep_id(folder: Path, found: str) -> None:
+def _keep_id(folder: Path, run_id: str) -> None:
     try:
-        write_atomic(folder / RUN_ID, found + "\n")
+        write_atomic(folder / RUN_ID, run_id + "\n")
     except OSError as error:
         raise disk_error(error, folder, RUN_ROOT) from None

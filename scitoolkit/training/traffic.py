@@ -117,16 +117,16 @@ class TrafficCounter:
     @contextlib.contextmanager
     def counting(self) -> Iterator[TrafficCounter]:
         """Return a context in which calls are counted."""
-        kept = {name: getattr(dist, name) for name in _RECEIVED if hasattr(dist, name)}
+        originals = {name: getattr(dist, name) for name in _RECEIVED if hasattr(dist, name)}
         wait = dist.Work.wait
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(dist, name, self._counted(name, function))
         dist.Work.wait = self._timed(wait)  # type: ignore[method-assign]
         try:
             yield self
         finally:
             dist.Work.wait = wait  # type: ignore[method-assign]
-            for name, function in kept.items():
+            for name, function in originals.items():
                 setattr(dist, name, function)
 
     def total(self) -> Traffic:
@@ -143,9 +143,9 @@ class TrafficCounter:
         def call(*arguments: Any, **options: Any) -> Any:
             if self._inside:  # some collectives are written in terms of others
                 return function(*arguments, **options)
-            given = signature.bind(*arguments, **options).arguments
-            ranks = dist.get_process_group_ranks(given.get("group") or dist.group.WORLD)
-            received = _RECEIVED[name](given, ranks)
+            passed = signature.bind(*arguments, **options).arguments
+            ranks = dist.get_process_group_ranks(passed.get("group") or dist.group.WORLD)
+            received = _RECEIVED[name](passed, ranks)
             traffic = self.by_collective.setdefault(name, Traffic())
             item = received.tensor.element_size()
             if received.rounds:
@@ -164,7 +164,7 @@ class TrafficCounter:
             finally:
                 self._inside = False
                 self._add(number, traffic, started)
-            if given.get("async_op"):
+            if passed.get("async_op"):
                 self._waiting[work] = number, traffic
             return work
 
@@ -202,36 +202,36 @@ Received = Callable[[dict[str, Any], Sequence[int]], _Received]
 
 
 def _ring(name: str, rounds: int) -> Received:
-    return lambda given, ranks: _Received(given[name], [], rounds)
+    return lambda passed, ranks: _Received(passed[name], [], rounds)
 
 
-def _from_source(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
-    source = given.get("src", 0) if given.get("group_src") is None else ranks[given["group_src"]]
-    tensor = given["tensor"]
+def _from_source(passed: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    source = passed.get("src", 0) if passed.get("group_src") is None else ranks[passed["group_src"]]
+    tensor = passed["tensor"]
     return _Received(tensor, [tensor.numel() * (rank == source) for rank in ranks])
 
 
-def _received_from(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
-    source = given.get("src") if given.get("group_src") is None else ranks[given["group_src"]]
-    tensor = given["tensor"]
+def _received_from(passed: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    source = passed.get("src") if passed.get("group_src") is None else ranks[passed["group_src"]]
+    tensor = passed["tensor"]
     if source is None:  # from any rank: counted as from the next one
         source = next(rank for rank in ranks if rank != dist.get_rank())
     return _Received(tensor, [tensor.numel() * (rank == source) for rank in ranks])
 
 
-def _all_to_all(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
-    output, splits = given["output"], given.get("output_split_sizes")
+def _all_to_all(passed: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    output, splits = passed["output"], passed.get("output_split_sizes")
     row = output.numel() / (max(1, sum(splits)) if splits else len(ranks))
     return _Received(output, [row * split for split in splits or [1] * len(ranks)])
 
 
-def _gathered(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
-    output = next(iter(given.values()))  # the first argument, under one of two names
+def _gathered(passed: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    output = next(iter(passed.values()))  # the first argument, under one of two names
     return _Received(output, [output.numel() / len(ranks)] * len(ranks))
 
 
-def _gathered_list(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
-    tensors = given["tensor_list"]
+def _gathered_list(passed: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    tensors = passed["tensor_list"]
     return _Received(tensors[0], [t.numel() for t in tensors])
 
 

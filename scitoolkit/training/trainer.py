@@ -193,9 +193,9 @@ class Trainer:
             CheckpointError: the checkpoint is damaged.
         """
         if self.run is not None:
-            kept = Checkpoints(self.run.checkpoints, self.strategy)
-            path = kept.best() or kept.newest()
-            weights = model_weights(kept.open(path)) if path else {}
+            checkpoints = Checkpoints(self.run.checkpoints, self.strategy)
+            path = checkpoints.best() or checkpoints.newest()
+            weights = model_weights(checkpoints.open(path)) if path else {}
         else:
             weights = self._best_in_memory
         self._has_best = True

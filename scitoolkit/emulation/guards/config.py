@@ -175,8 +175,8 @@ class ValueRange(GuardConfig):
         """Return the ranges of the frames, widened by half their width."""
         from scitoolkit.emulation.guards.proposals import ranges
 
-        found = ranges(frames)
-        return [cls(ranges=found)] if found else []
+        proposed = ranges(frames)
+        return [cls(ranges=proposed)] if proposed else []
 
 
 class PressureEquation(GuardConfig):

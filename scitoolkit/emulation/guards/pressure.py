@@ -101,8 +101,8 @@ def _matrices(axis: Axis, height: Axis) -> dict[str, np.ndarray]:
     derivative = _derivative(s) * 2 / height.length
     full, _ = axis.transform()
     number = (np.arange(axis.size) + 1) // 2
-    kept = number <= (axis.size - 1) // 3  # a wave of exactly a third aliases
-    modes, waves = full[kept], 2 * np.pi * number[kept] / axis.length
+    resolved = number <= (axis.size - 1) // 3  # a wave of exactly a third aliases
+    modes, waves = full[resolved], 2 * np.pi * number[resolved] / axis.length
     solve = np.stack([_inverse(derivative, k, s) for k in waves])
     return {
         "to_nodes": vander(s, n - 1) @ np.linalg.inv(vander(height.relative, n - 1)),

@@ -80,7 +80,7 @@ def means(
     dims = tuple(grid.position(d) for d in flat)
     weights = grid.weights[None]
     zero: dict[str, float | Literal["kept"]] = {}
-    kept: dict[str, float | Literal["kept"]] = {}
+    constant: dict[str, float | Literal["kept"]] = {}
     for name, values in frames.items():
         spread = float(np.std(values)) or 1.0
         if dims and np.abs(values.mean(dims)).max() < ZERO * spread:
@@ -88,16 +88,16 @@ def means(
             continue
         volume = (values * weights).mean(tuple(range(1, values.ndim)))
         if np.ptp(volume) < ZERO * spread:
-            kept[name] = "kept"
-    found: list[tuple[dict[str, float | Literal["kept"]], list[str] | None]] = []
+            constant[name] = "kept"
+    proposed: list[tuple[dict[str, float | Literal["kept"]], list[str] | None]] = []
     if zero:
-        found.append((zero, flat if len(flat) < len(grid.sizes) else None))
-    return [*found, (kept, None)] if kept else found
+        proposed.append((zero, flat if len(flat) < len(grid.sizes) else None))
+    return [*proposed, (constant, None)] if constant else proposed
 
 
 def wall_values(frames: Frames, grid: Grid) -> list[tuple[dict[str, tuple[float, float]], str]]:
     """Return the wall values of the interpolating polynomials if they are constant."""
-    found = []
+    proposed = []
     for dim in grid.sizes:
         axis = _axis(grid, dim)
         if axis != "chebyshev":
@@ -114,8 +114,8 @@ def wall_values(frames: Frames, grid: Grid) -> list[tuple[dict[str, tuple[float,
                 low, high = (float(np.round(v, 3)) + 0.0 for v in flat.mean(0))
                 values[name] = (low, high)
         if values:
-            found.append((values, dim))
-    return found
+            proposed.append((values, dim))
+    return proposed
 
 
 def velocities(
@@ -123,7 +123,7 @@ def velocities(
 ) -> list[GuardConfig]:
     """Return projections of velocities with common names that are divergence-free."""
     dims = list(grid.sizes)
-    found: list[GuardConfig] = []
+    proposed: list[GuardConfig] = []
     for velocity in _candidates(frames, dims):
         guard = make(velocity)
         try:
@@ -131,8 +131,8 @@ def velocities(
         except ConfigError:
             continue
         if max(changes.values()) < GuardConfig.tolerance:
-            found.append(guard)
-    return found
+            proposed.append(guard)
+    return proposed
 
 
 def _candidates(frames: Frames, dims: list[str]) -> list[dict[str, str]]:

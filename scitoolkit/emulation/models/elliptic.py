@@ -50,11 +50,11 @@ class Elliptic(nn.Module):
         conditioning: int = 0,
     ) -> None:
         super().__init__()
-        kept = modes_per_dim(modes, len(padding))
+        modes_of = modes_per_dim(modes, len(padding))
         self.first: Conv = Conv(inputs, products, padding, 5)
         self.second: Conv = Conv(inputs, products, padding, 5)
         self.select: Conv = Conv(inputs + products, sources, padding, 1)
-        self.operator: SpectralMixing = SpectralMixing(sources, padding, kept, dense=True)
+        self.operator: SpectralMixing = SpectralMixing(sources, padding, modes_of, dense=True)
         self.act = nn.GELU(approximate="tanh")
         self.local: nn.Sequential = nn.Sequential(
             Conv(inputs + products + 2 * sources, width, padding),

@@ -47,10 +47,10 @@ class FactorisedFNO(nn.Module):
         conditioning: int = 0,
     ) -> None:
         super().__init__()
-        kept = modes_per_dim(modes, len(padding))
+        modes_of = modes_per_dim(modes, len(padding))
         self.lift: Conv = Conv(inputs, width, padding, 1)
         self.spectral: nn.ModuleList = nn.ModuleList(
-            AxisMixing(width, padding, kept) for _ in range(layers)
+            AxisMixing(width, padding, modes_of) for _ in range(layers)
         )
         self.mix: nn.ModuleList = nn.ModuleList(
             cellwise(width, 2 * width, width, padding) for _ in range(layers)

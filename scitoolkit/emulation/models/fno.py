@@ -43,11 +43,11 @@ class FNO(nn.Module):
         conditioning: int = 0,
     ) -> None:
         super().__init__()
-        kept = modes_per_dim(modes, len(padding))
+        modes_of = modes_per_dim(modes, len(padding))
         self.act = nn.GELU(approximate="tanh")
         self.lift: nn.Sequential = cellwise(inputs, 2 * width, width, padding)
         self.spectral: nn.ModuleList = nn.ModuleList(
-            SpectralMixing(width, padding, kept) for _ in range(layers)
+            SpectralMixing(width, padding, modes_of) for _ in range(layers)
         )
         self.local: nn.ModuleList = nn.ModuleList(
             Conv(width, width, padding, 1) for _ in range(layers)

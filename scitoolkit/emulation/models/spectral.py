@@ -62,14 +62,14 @@ class SpectralMixing(nn.Module):
         self.channels: int = channels
         # A real field's modes come in conjugate pairs: one periodic dim keeps one half of them.
         self.halved: int | None = next((i for i, p in enumerate(self.periodic) if p), None)
-        kept = [
+        coefficients = [
             2 * m - 1 if p and i != self.halved else m
             for i, (m, p) in enumerate(zip(modes, self.periodic, strict=True))
         ]
         self.alone: list[int] = [i for i, p in enumerate(self.periodic) if p or not dense]
-        self.mixed: list[int] = [i for i in range(len(kept)) if i not in self.alone]
-        count = math.prod(kept[i] for i in self.alone)
-        side = channels * math.prod(kept[i] for i in self.mixed)
+        self.mixed: list[int] = [i for i in range(len(coefficients)) if i not in self.alone]
+        count = math.prod(coefficients[i] for i in self.alone)
+        side = channels * math.prod(coefficients[i] for i in self.mixed)
         self.shape: tuple[int, int, int] = (count, side, side)
         # A vector, as an optimizer of matrices must not treat the modes as rows.
         scale = 1 / math.sqrt(2 * side)

@@ -99,8 +99,10 @@ class Gathered(nn.Module):
 
     def forward(self, new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the new state, this process's slab of every field."""
-        found: dict[str, Tensor] = self.guard(self._joined(new), self._joined(old))
-        return {n: self.slabs.own(x, self.dim) if n in self.fields else x for n, x in found.items()}
+        guarded: dict[str, Tensor] = self.guard(self._joined(new), self._joined(old))
+        return {
+            n: self.slabs.own(x, self.dim) if n in self.fields else x for n, x in guarded.items()
+        }
 
     def _joined(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {

@@ -40,10 +40,10 @@ class JoinedEmulator(Emulator):
         self.part: Emulator = self.slab.emulator(whole)
 
     def forward(
-        self, *inputs: Tensor, known: dict[str, Tensor] | None = None
+        self, *inputs: Tensor, truth: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, ...]:
         """Return the outputs of the layout, whole fields (B, *dims) on every process."""
-        assert known is None, "training calls the slab's own emulator"
+        assert truth is None, "training calls the slab's own emulator"
         own = [
             self.slab.on_grid(x) if v.is_field else x
             for v, x in zip(self.layout.inputs, inputs, strict=True)

@@ -48,10 +48,10 @@ class Slabs(SharedDim):
         before, after = self._neighbours(kind)
         ends = torch.cat([x.narrow(dim, 0, width), x.narrow(dim, cells - width, width)], dim)
         halo = FetchHalo.apply(ends.movedim(dim, 0), self.ranks, self._exchange(width, kind))
-        found = self._arranged(halo, width, before, after)
+        halos = self._arranged(halo, width, before, after)
         sides = [
             part.movedim(0, dim) if part is not None else _beyond(x, dim, width, kind, end)
-            for part, end in zip(found, (0, cells - 1), strict=True)
+            for part, end in zip(halos, (0, cells - 1), strict=True)
         ]
         return torch.cat([sides[0], x, sides[1]], dim)
 

@@ -286,7 +286,7 @@ def open_campaign(
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
         require_coordinates(segments, channels.values())
-        require_same_entries(segments, options)
+        require_same_entries(segments, used.values(), options)
         if several:
             require_same_places(segments, channels.values())
             turned = find_turns(segments, channels.values())

@@ -75,9 +75,9 @@ def coordinates_of(
         array = channel.array
         for dim, size in zip(channel.dims, channel.shape, strict=True):
             stored = None if dim in found else layout.coordinate(header, group, dim)
-            if stored is None or stored.values is None:
+            points = None if stored is None else stored.points
+            if stored is None or points is None:
                 continue
-            points = stored.values
             axis = array.centring[array.roles.index(dim)] if array.centring else None
             if axis is not None:
                 points = points[axis.first : axis.first + size]

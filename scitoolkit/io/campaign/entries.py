@@ -10,6 +10,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
+    SIMULATION,
     Array,
     Options,
     Plain,
@@ -17,6 +18,8 @@ from scitoolkit.io.campaign.layouts import (
     named_dims,
 )
 from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.coordinates import READ_ERRORS
+from scitoolkit.io.formats.base import unreadable
 
 Entry = tuple[int, str]
 """Index along a dim, and what the name of its channel ends with; "" for a chosen entry."""
@@ -53,7 +56,7 @@ def entries_of(header: Header, path: str, array: Array, options: Options) -> lis
 
 def _points(header: Header, dim: str) -> np.ndarray | None:
     stored = Plain.coordinate(header, "", dim)
-    return None if stored is None else stored.values
+    return None if stored is None else stored.points
 
 
 def _index(header: Header, dim: str, size: int, options: Options) -> int:
@@ -88,26 +91,71 @@ def _labels(header: Header, dim: str, size: int) -> list[str]:
     return texts if len(set(texts)) == size else numbers
 
 
-def require_same_entries(segments: Segments, options: Options) -> None:
-    """Raise if files have other values along a dim of which entries are chosen or channels.
+def require_same_entries(segments: Segments, arrays: Iterable[Array], options: Options) -> None:
+    """Raise if files have other values along a dim whose entries are chosen, channels or members.
+
+    Args:
+        segments: of the campaign.
+        arrays: that are read.
+        options: of the campaign.
 
     Raises:
         DataError: with the first such file and both ranges.
     """
     first = segments.header(int(segments.file[0]))
-    chosen = chosen_dims(first, options)
-    for number in _files(segments.file) if chosen else ():
+    roles = {COMPONENT, SIMULATION} if _joins_members(segments) else {COMPONENT}
+    dims = chosen_dims(first, options) | _dims_of(first, arrays, options, roles)
+    texts = {dim: names for dim in dims if (names := _names_along(first, dim))}
+    for number in _files(segments.file) if dims else ():
         header = segments.header(number)
-        for dim in sorted(chosen):
+        for dim in sorted(dims):
             own, other = _points(first, dim), _points(header, dim)
-            if own is None and other is None:
+            names = _names_along(header, dim) if dim in texts else ()
+            same = names == texts.get(dim, ())
+            if same and own is None and other is None:
                 continue
-            if own is None or other is None or not _same(own, other):
+            if not same or own is None or other is None or not _same(own, other):
                 raise DataError(
-                    f"the entries of {dim} are {_text(other)}",
+                    f"the entries of {dim} are {', '.join(names) or _text(other)}",
                     where=str(header.path),
-                    allowed=f"{_text(own)}, as in {first.path}",
+                    allowed=f"{', '.join(texts.get(dim, ())) or _text(own)}, as in {first.path}",
+                    fix=f"write all files with one order of {dim}",
                 )
+
+
+def _joins_members(segments: Segments) -> bool:
+    """Return whether a simulation consists of the same member of several files."""
+    places = np.unique(np.stack([segments.simulation, segments.file]), axis=1)
+    several = bool((np.bincount(places[0]) > 1).any())
+    return several and bool((np.asarray(segments.member) >= 0).any())
+
+
+def _dims_of(
+    header: Header, arrays: Iterable[Array], options: Options, roles: set[str]
+) -> frozenset[str]:
+    """Return the dims of the arrays that have one of some roles."""
+    dims: set[str] = set()
+    for array in arrays:
+        stored = header.variables.get(array.path)
+        names = () if stored is None else named_dims(header, stored, options)
+        if len(names) == len(array.roles):
+            dims |= {n for n, role in zip(names, array.roles, strict=True) if role in roles}
+    return frozenset(dims)
+
+
+def _names_along(header: Header, dim: str) -> tuple[str, ...]:
+    """Return the texts of the coordinate of a dim; none for numbers, or without a coordinate."""
+    if dim in header.variables or dim.startswith("dim_"):
+        return ()
+    try:
+        with header.format.open_dataset(header.path) as dataset:
+            stored = dataset.variables.get(dim)
+            if stored is None or stored.dtype.kind not in "SUOT":
+                return ()
+            texts = stored.values.tolist()
+    except READ_ERRORS as error:
+        raise unreadable(header.path, error) from None
+    return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in texts)
 
 
 def _files(numbers: np.ndarray) -> Iterable[int]:

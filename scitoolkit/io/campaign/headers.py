@@ -17,6 +17,7 @@ from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
 from scitoolkit.io.loader.hdf5 import hdf5_dims, implied_fill, open_hdf5
 from scitoolkit.io.loader.mapped import unwritten
+from scitoolkit.io.loader.packing import Packing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -60,6 +61,13 @@ class Stored:
     def nbytes(self) -> int:
         """Uncompressed size in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def points(self) -> np.ndarray | None:
+        """The values of a coordinate in its unit, NaN where they are missing; None without any."""
+        if self.values is None:
+            return None
+        return Packing.of(self.values.dtype, self.attrs).unpack(self.values, exact=True)
 
     @property
     def is_small(self) -> bool:

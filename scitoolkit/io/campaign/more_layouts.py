@@ -262,6 +262,65 @@ class AthenaPlusPlus(Blocks):
         return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
 
 
+class OneOfManyParts(Layout):
+    """Files of NEMO, BOUT++, MITgcm or CROCO with the part of the domain of one process.
+
+    Each would be a simulation of its own, with walls that are none.
+    """
+
+    name: ClassVar[str] = "part of a domain"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether the file states a domain larger than its own cells."""
+        return bool(cls._program(header)[0])
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Raise an error that explains how to join the files.
+
+        Raises:
+            DataError: always.
+        """
+        program, fix = cls._program(header)
+        raise DataError(
+            f"the part of the domain that one process of {program} wrote",
+            where=str(header.path),
+            allowed="files of the whole domain",
+            fix=fix,
+        )
+
+    @classmethod
+    def _program(cls, header: Header) -> tuple[str, str]:
+        """Return the program and how it joins its files; empty texts for whole domains."""
+        attrs, variables = header.attrs, header.variables
+        sizes = {d: n for v in variables.values() for d, n in zip(v.dims, v.shape, strict=True)}
+        cells = max((int(np.prod(v.shape[-2:])) for v in variables.values()), default=0)
+        whole = [n for n in np.ravel(attrs.get("DOMAIN_size_global", [])) if _is_whole(n)]
+        if len(whole) == 2 and whole[0] * whole[1] > cells:
+            return "NEMO", "rebuild_nemo NAME NUMBER_OF_FILES"
+        if "MXSUB" in variables and any(_scalar(header, f"n{d}") > sizes.get(d, 1) for d in "xy"):
+            return "BOUT++", "boutdata.squashoutput.squashoutput(FOLDER)"
+        pairs = [(attrs.get(f"N{d}", 0), attrs.get(f"sN{d}", 0)) for d in "xy"]
+        if any(_is_whole(a) and _is_whole(b) and a > b for a, b in pairs):
+            return "MITgcm", "gluemncbig -o OUT IN.*"
+        parts = np.ravel(attrs.get("partition", []))
+        if len(parts) == 4 and all(map(_is_whole, parts)) and parts[2] * parts[3] > 1:
+            return "CROCO", "ncjoin IN.*"
+        return "", ""
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _scalar(header: Header, name: str) -> float:
+    """Return a number of a file, 0 without one."""
+    stored = header.get(name)
+    values = None if stored is None else stored.values
+    return 0.0 if values is None or values.shape else float(values)
+
+
 LAYOUTS: tuple[type[Layout], ...] = (
     Well,
     PdeBench,
@@ -273,6 +332,7 @@ LAYOUTS: tuple[type[Layout], ...] = (
     Jhtdb,
     Flash,
     AthenaPlusPlus,
+    OneOfManyParts,
 )
 
 

@@ -249,9 +249,10 @@ def _place(header: Header, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _P
 def _closes(header: Header, dim: str) -> bool:
     """Return whether the centres of a dim go once around, by their coordinate."""
     stored = Plain.coordinate(header, "", dim)
-    if stored is None or stored.values is None:
+    points = None if stored is None else stored.points
+    if stored is None or points is None:
         return False
-    return period_of(dim, ((dim,), stored.values, stored.attrs)) is not None
+    return period_of(dim, ((dim,), points, stored.attrs)) is not None
 
 
 def _sizes(header: Header, arrays: Iterable[Array]) -> dict[str, int]:

@@ -42,8 +42,8 @@ class OrderedBuckets(abc.ABC):
         self._members: list[list[nn.Parameter]] = []
         # The backward pass produces the last parameters' gradients first.
         for dtype in dict.fromkeys(p.dtype for p in parameters):
-            given = [p for p in reversed(parameters) if p.dtype == dtype]
-            self._members += _packed(given, bucket_mib * 2**20)
+            of_dtype = [p for p in reversed(parameters) if p.dtype == dtype]
+            self._members += _packed(of_dtype, bucket_mib * 2**20)
         self._bucket_of = {p: k for k, members in enumerate(self._members) for p in members}
         self._hooks = [watch(p, self._arrived) for p in parameters]
         self._active = False

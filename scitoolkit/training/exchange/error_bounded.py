@@ -53,7 +53,9 @@ class ErrorBoundedSum:
             error = sum(message.error for message in received)
             reply = SumMessage.of(sums, share, total, error)
             data = _Uneven([reply.data] * world).received()
-            replies = [SumMessage.read(each, cuts[r + 1] - cuts[r]) for r, each in enumerate(data)]
+            replies = [
+                SumMessage.read(packed, cuts[r + 1] - cuts[r]) for r, packed in enumerate(data)
+            ]
             for r, message in enumerate(replies):
                 bucket[cuts[r] : cuts[r + 1]] = torch.from_numpy(message.values)
             bucket[-1] = replies[0].exact

@@ -135,14 +135,14 @@ class ShardBuckets(OrderedBuckets):
         return self._exchange.scatter(rows, failed)
 
     def _finish(self, sums: list[object]) -> bool:
-        found = cast(list[tuple[Tensor, bool]], sums)
-        for members, (part, _) in zip(self._members, found, strict=True):
+        sums_and_flags = cast(list[tuple[Tensor, bool]], sums)
+        for members, (part, _) in zip(self._members, sums_and_flags, strict=True):
             for parameter in members:
                 begin, _ = self._places[parameter]
                 moved = self.parts[parameter]
                 gradient = part[begin : begin + local(moved).numel()].to(self._home)
                 moved.grad = self._split(parameter, gradient)
-        return found[-1][1]
+        return sums_and_flags[-1][1]
 
     def _remove(self, parameter: nn.Parameter) -> None:
         self.parts[parameter].grad = None

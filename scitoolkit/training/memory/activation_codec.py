@@ -75,9 +75,9 @@ def measure(x: Tensor) -> Measured:
     Args:
         x: contiguous float32 or float64 tensor on the CPU.
     """
-    found = (ctypes.c_double * 4)()
-    _library(x.dtype).comet_measure(_pointer(x), ctypes.c_int64(x.numel()), found)
-    total, least, largest, zeros = found
+    statistics = (ctypes.c_double * 4)()
+    _library(x.dtype).comet_measure(_pointer(x), ctypes.c_int64(x.numel()), statistics)
+    total, least, largest, zeros = statistics
     return Measured(math.sqrt(total / max(x.numel(), 1)), least, largest, int(zeros))
 
 
@@ -116,8 +116,8 @@ def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None
     )
     if min(sizes) < 0 or sum(sizes) > most:
         return None
-    kept = [scratch[i * room : i * room + size] for i, size in enumerate(sizes)]
-    data = kept[0].clone() if parts == 1 else torch.cat(kept)
+    streams = [scratch[i * room : i * room + size] for i, size in enumerate(sizes)]
+    data = streams[0].clone() if parts == 1 else torch.cat(streams)
     return Packed(
         data, tuple(sizes), planes, x.shape, x.dtype, step, about.zeros > 0, about.least >= 0
     )
@@ -159,10 +159,10 @@ _SCRATCH: dict[str, Tensor] = {}
 
 def _scratch(size: int) -> Tensor:
     """Return reusable memory; only pages that are written get allocated."""
-    kept = _SCRATCH.get("cpu")
-    if kept is None or kept.numel() < size:
-        kept = _SCRATCH["cpu"] = torch.empty(size, dtype=torch.uint8)
-    return kept
+    buffer = _SCRATCH.get("cpu")
+    if buffer is None or buffer.numel() < size:
+        buffer = _SCRATCH["cpu"] = torch.empty(size, dtype=torch.uint8)
+    return buffer
 
 
 @functools.cache

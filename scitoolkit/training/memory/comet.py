@@ -44,7 +44,7 @@ MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 class SavedTensor:
     """A stored tensor with the number of saved references to it."""
 
-    kept: Unchanged | codec.Packed | PackedBlocks | Narrow
+    content: Unchanged | codec.Packed | PackedBlocks | Narrow
     dtype: torch.dtype
     stride: tuple[int, ...]
     uses: int = 1
@@ -52,7 +52,7 @@ class SavedTensor:
     @property
     def num_bytes(self) -> int:
         """Bytes stored."""
-        return self.kept.num_bytes
+        return self.content.num_bytes
 
 
 @dataclass
@@ -139,8 +139,10 @@ class Comet:
             finer: divisor of the quantisation steps.
         """
         model = [*self._model.parameters(), *self._model.buffers()]
-        known = {storage_id(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
-        current = self._record = ForwardRecord(finer, known)
+        not_activations = {
+            storage_id(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)
+        }
+        current = self._record = ForwardRecord(finer, not_activations)
         handles = [
             handle
             for name, module in self._model.named_modules()
@@ -231,9 +233,9 @@ class Comet:
             tensor.dtype,
             tensor._version,
         )
-        found = current.seen.get(key)
-        if found is not None and not found[0].expired():
-            _, entry, number = found
+        seen_before = current.seen.get(key)
+        if seen_before is not None and not seen_before[0].expired():
+            _, entry, number = seen_before
             entry.uses += 1
         else:
             number = current.number
@@ -288,7 +290,7 @@ class Comet:
             return
         entry, encoding, current = self._encoding
         self._encoding = None
-        entry.kept = encoding.finish() or entry.kept
+        entry.content = encoding.finish() or entry.content
         current.kept_bytes += entry.num_bytes
 
     def _unpack(self, entry: Any) -> Tensor:
@@ -296,17 +298,17 @@ class Comet:
             return entry
         if self._encoding is not None and self._encoding[0] is entry:
             self._finish()
-        kept = entry.kept
-        if isinstance(kept, Unchanged):
-            return kept.value()
-        if isinstance(kept, Narrow):
-            return _strided(widen(kept), entry.stride)
+        content = entry.content
+        if isinstance(content, Unchanged):
+            return content.value()
+        if isinstance(content, Narrow):
+            return _strided(widen(content), entry.stride)
         entry.uses -= 1
         if self._decoded is not None and self._decoded[0] is entry:
             tensor = self._decoded[1]
         else:
             self._decoded = None
-            values = decode(kept) if isinstance(kept, PackedBlocks) else codec.unpack(kept)
+            values = decode(content) if isinstance(content, PackedBlocks) else codec.unpack(content)
             tensor = _strided(values.to(entry.dtype), entry.stride)
         # The preceding operation often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None

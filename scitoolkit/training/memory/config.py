@@ -47,10 +47,10 @@ class MemoryConfig(Config):
     @field_validator("activations")
     @classmethod
     def _known(cls, name: str) -> str:
-        known = activation_stores.names()
-        if name not in known:
-            listed = ", ".join(known) or "none"
-            raise ValueError(f"unknown store {name!r}; known: {listed}{did_you_mean(name, known)}")
+        stores = activation_stores.names()
+        if name not in stores:
+            listed = ", ".join(stores) or "none"
+            raise ValueError(f"unknown store {name!r}; known: {listed}{did_you_mean(name, stores)}")
         return name
 
 

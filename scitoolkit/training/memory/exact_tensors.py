@@ -51,11 +51,11 @@ def narrow(values: Tensor) -> Narrow:
     return Narrow(values.clone(), 0, shape, dtype)
 
 
-def widen(kept: Narrow) -> Tensor:
+def widen(narrow: Narrow) -> Tensor:
     """Return the original tensor of a result of `narrow`."""
-    if kept.dtype == torch.bool:
-        return _unpacked_bits(kept.data, kept.shape.numel()).reshape(kept.shape)
-    return kept.data.to(kept.dtype) + kept.low if kept.low else kept.data.to(kept.dtype)
+    if narrow.dtype == torch.bool:
+        return _unpacked_bits(narrow.data, narrow.shape.numel()).reshape(narrow.shape)
+    return narrow.data.to(narrow.dtype) + narrow.low if narrow.low else narrow.data.to(narrow.dtype)
 
 
 def _packed_bits(flat: Tensor) -> Tensor:

@@ -164,9 +164,9 @@ class Offload:
         # Results of some kernels depend on alignment.
         start, length = start // ALIGNED * ALIGNED, length + start % ALIGNED
         key = (storage_id(tensor), start, length, tensor._version)
-        found = current.seen.get(key)
-        if found is not None and not found[0].expired():
-            moved = found[1]
+        seen_before = current.seen.get(key)
+        if seen_before is not None and not seen_before[0].expired():
+            moved = seen_before[1]
             moved.uses += 1
         else:
             whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)

@@ -63,35 +63,35 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
         >>> parts["1"].saved, parts["1"].inputs, parts[""].inside
         (320, 320, ['0', '1', '2'])
     """
-    known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
-    found: dict[str, Part] = {}
+    counted = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
+    parts: dict[str, Part] = {}
     stack: list[Part] = []
     passes: list[tuple[Part, Moment, Moment]] = []
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in known:
-            known.add(storage._cdata)
+        if storage._cdata not in counted:
+            counted.add(storage._cdata)
             for part in stack:
                 part.saved += storage.nbytes()
         return unattached(tensor)
 
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():
-            handles.enter_context(_watched(name, module, found, stack, passes, device))
+            handles.enter_context(_watched(name, module, parts, stack, passes, device))
         with saved_tensors_hooks(pack, lambda tensor: tensor):
             step()
     for part, begin, end in passes:  # only now, as a GPU would have to be waited for
         part.seconds += begin.seconds_until(end)
-    return found
+    return parts
 
 
 @contextlib.contextmanager
 def _watched(
     name: str,
     module: nn.Module,
-    found: dict[str, Part],
+    parts: dict[str, Part],
     stack: list[Part],
     passes: list[tuple[Part, Moment, Moment]],
     device: torch.device,
@@ -99,11 +99,11 @@ def _watched(
     started: list[Moment] = []
 
     def enter(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        part = found.setdefault(name, Part(name, len(found)))
-        given = [*arguments, *named.values()]
+        part = parts.setdefault(name, Part(name, len(parts)))
+        values = [*arguments, *named.values()]
         part.calls += 1
-        part.plain &= all(isinstance(a, Tensor) or a is None for a in given)
-        part.inputs = sum(a.nbytes for a in given if isinstance(a, Tensor))
+        part.plain &= all(isinstance(a, Tensor) or a is None for a in values)
+        part.inputs = sum(a.nbytes for a in values if isinstance(a, Tensor))
         if stack and name not in stack[-1].inside:
             stack[-1].inside.append(name)
         stack.append(part)
@@ -126,22 +126,22 @@ def _watched(
             handle.remove()
 
 
-def divided(found: dict[str, Part], share: float) -> list[Part]:
+def divided(by_name: dict[str, Part], share: float) -> list[Part]:
     """Return parts in execution order, each with at most a given fraction of the saved bytes.
 
     Args:
-        found: result of `observe`.
+        by_name: result of `observe`.
         share: largest fraction of all saved bytes; a module without children may exceed it.
     """
-    limit = share * found[""].saved
+    limit = share * by_name[""].saved
 
     def parts(name: str) -> Iterator[Part]:
-        part = found[name]
+        part = by_name[name]
         inner = [p for child in part.inside for p in parts(child)]
         if name and part.eligible and (part.saved <= limit or not inner):
             yield part
         else:
             yield from inner
 
-    kept = [p for p in parts("") if p.saved]
-    return sorted(kept, key=lambda p: p.order)
+    eligible = [p for p in parts("") if p.saved]
+    return sorted(eligible, key=lambda p: p.order)

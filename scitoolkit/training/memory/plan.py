@@ -62,7 +62,7 @@ def options(
     part: Part, packing: Packing | None = None, offloading: Packing | None = None
 ) -> dict[str, tuple[float, float, float]]:
     """Return for each choice the stored bytes, transient bytes and extra seconds of a part."""
-    found = {
+    costs = {
         SAVE: (float(part.saved), 0.0, 0.0),
         RECOMPUTE: (float(part.inputs), float(part.saved), part.seconds),
     }
@@ -72,13 +72,13 @@ def options(
     ):
         if how is not None:
             per_byte, ratio = how.seconds_per_byte, how.ratio
-            found[way] = (part.saved / ratio, float(part.inputs), per_byte * part.saved)
-            found[again] = (
+            costs[way] = (part.saved / ratio, float(part.inputs), per_byte * part.saved)
+            costs[again] = (
                 part.inputs / ratio,
                 float(part.saved + part.inputs),
                 part.seconds + per_byte * part.inputs,
             )
-    return found
+    return costs
 
 
 def uniform(
@@ -88,11 +88,11 @@ def uniform(
     offloading: Packing | None = None,
 ) -> Plan:
     """Return the plan with the same choice for all parts."""
-    kept = peak = seconds = 0.0
+    stored = peak = seconds = 0.0
     for part in parts:
         stays, transient, extra = options(part, packing, offloading)[choice]
-        kept, seconds = kept + stays, seconds + extra
-        peak = max(peak, kept + transient)
+        stored, seconds = stored + stays, seconds + extra
+        peak = max(peak, stored + transient)
     named = {part.name: choice for part in parts}
     return Plan({"": _outside(named.values()), **named}, peak, seconds)
 
@@ -120,16 +120,16 @@ def plans(
         ('recompute', 120, 0.0)
     """
     choices = [options(part, packing, offloading) for part in parts]
-    whole = sum(max(kept for kept, *_ in each.values()) for each in choices)
+    whole = sum(max(stored for stored, *_ in costs.values()) for costs in choices)
     unit = max(whole / UNITS, 1.0)
-    least = min(max(min(o[0] + o[1] for o in each.values()) for each in choices), whole)
+    least = min(max(min(o[0] + o[1] for o in costs.values()) for costs in choices), whole)
     caps = [least * (whole / max(least, 1.0)) ** (i / (CAPS - 1)) for i in range(CAPS)]
     caps += [uniform(parts, choice, packing, offloading).peak for choice in choices[0]]
-    found = {}
+    by_choices = {}
     for cap in caps:
         if (plan := _fastest(parts, choices, cap * 1.000001, unit)) is not None:
-            found[tuple(plan.choices.items())] = plan
-    return sorted(found.values(), key=lambda plan: (plan.peak, plan.seconds))
+            by_choices[tuple(plan.choices.items())] = plan
+    return sorted(by_choices.values(), key=lambda plan: (plan.peak, plan.seconds))
 
 
 def _fastest(
@@ -141,11 +141,11 @@ def _fastest(
     """Return the fastest plan whose peak is within `cap`, or None."""
     # State: stored units so far -> seconds, stored bytes, peak so far, choices.
     table: dict[int, tuple[float, float, float, tuple[str, ...]]] = {0: (0.0, 0.0, 0.0, ())}
-    for each in choices:
+    for costs in choices:
         after: dict[int, tuple[float, float, float, tuple[str, ...]]] = {}
-        for seconds, kept, peak, path in table.values():
-            for name, (stays, transient, extra) in each.items():
-                now = kept + stays
+        for seconds, stored, peak, path in table.values():
+            for name, (stays, transient, extra) in costs.items():
+                now = stored + stays
                 if now + transient > cap:
                     continue
                 key = round(now / unit)

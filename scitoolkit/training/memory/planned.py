@@ -136,12 +136,12 @@ class PlannedMemory:
                 allowed="one process",
                 fix="memory.activations=comet",
             )
-        found = observe(self._model, gradients)
+        observed = observe(self._model, gradients)
         exact = _copied(gradients())
         whole = self._measured(Plan({}, 0.0, 0.0), None, gradients, exact)
         divisions = {
             tuple(p.name for p in parts): parts
-            for parts in (divided(found, share) for share in SHARES)
+            for parts in (divided(observed, share) for share in SHARES)
             if parts
         }
         uniforms = [uniform(parts, RECOMPUTE) for parts in divisions.values()]
@@ -344,11 +344,11 @@ def _copied(gradients: Gradients) -> Gradients:
     return {n: None if g is None else g.detach().clone() for n, g in gradients.items()}
 
 
-def _errors(found: Gradients, exact: Gradients) -> dict[str, tuple[float, float]]:
+def _errors(approximate: Gradients, exact: Gradients) -> dict[str, tuple[float, float]]:
     """Return squared error and squared norm of each gradient."""
     pairs = {}
     for name, two in exact.items():
-        one = found[name]
+        one = approximate[name]
         if one is not None and two is not None:
             error = float((one.double() - two.double()).square().sum())
             pairs[name] = error, float(two.double().square().sum())

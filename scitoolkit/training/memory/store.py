@@ -129,8 +129,8 @@ class ActivationMemory:
         finally:
             set_rng_state(random_state)
             with torch.no_grad():
-                for buffer, kept in buffers:
-                    buffer.copy_(kept)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
             for _, parameter in self._named:
                 parameter.grad = None
 
@@ -139,11 +139,11 @@ class ActivationMemory:
         if coarser is None:
             return [math.nan] * (2 * len(self._named))
         out: list[float] = []
-        for (_, parameter), kept in zip(self._named, coarser, strict=True):
-            if kept is None or parameter.grad is None:
+        for (_, parameter), coarse in zip(self._named, coarser, strict=True):
+            if coarse is None or parameter.grad is None:
                 out += [0.0, 0.0]
             else:
-                error = local(parameter.grad) - kept
+                error = local(parameter.grad) - coarse
                 square = float(error.double().square().sum()) / SEEN**2
                 out += [square, float(local(parameter.grad).double().square().sum())]
         return out

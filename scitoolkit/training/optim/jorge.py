@@ -47,12 +47,12 @@ def refreshed_root(root: Tensor, gradient: Tensor, floor: float = 0.0) -> Tensor
     size = series.norm()
     series, size = series / size, size * largest * largest
     natural, least = 1 / (1 + 1 / size), max(floor, 1e-3)
-    kept = natural.clamp(min=least)
+    retained = natural.clamp(min=least)
     # (1 - b) / b times the norm of Y; the size may be infinite where it is not limited.
     weight = torch.where(natural > least, 1.0, (1 - least) / least * size)
     first = root @ series
     out = root - (weight / 4) * first + (5 * weight * weight / 32) * (first @ series)
-    out = (out + out.T) * (0.5 * kept**-0.25)
+    out = (out + out.T) * (0.5 * retained**-0.25)
     return torch.where(size > 0, out, root)
 
 

@@ -122,9 +122,9 @@ class Adam(AdamSettings):
         """Return the torch optimizer over `parameters`."""
         import torch
 
-        given: list[Any] = list(parameters)
-        fused = True if _worth_fusing(given) else None
-        return torch.optim.Adam(given, fused=fused, **self.arguments())
+        to_optimize: list[Any] = list(parameters)
+        fused = True if _worth_fusing(to_optimize) else None
+        return torch.optim.Adam(to_optimize, fused=fused, **self.arguments())
 
 
 class SGD(OptimizerConfig):

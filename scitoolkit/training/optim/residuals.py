@@ -50,9 +50,9 @@ class StepResiduals:
         """Return residuals (m,) and Jacobian (m, n) at `weights`, in float64."""
         residuals, jacobian = [], []
         for batch in self._batches:
-            found, value = self._mapped(jacrev(self._twice, has_aux=True), weights, batch)
+            gradients, value = self._mapped(jacrev(self._twice, has_aux=True), weights, batch)
             residuals.append(value.flatten().detach())
-            parts = [g.flatten(value.dim()) for g in found]
+            parts = [g.flatten(value.dim()) for g in gradients]
             jacobian.append(torch.cat(parts, -1).flatten(0, -2).detach())
         if not jacobian:
             columns = sum(w.numel() for w in weights)

@@ -49,9 +49,9 @@ class _Board:
         self.pass_turn(rank)
         self.take_turn(rank)
         set_rng_state(state)
-        if self.broken or any(each is None or each[0] != number for each in posted):
+        if self.broken or any(letter is None or letter[0] != number for letter in posted):
             raise threading.BrokenBarrierError
-        return [each[1] for each in posted]
+        return [letter[1] for letter in posted]
 
 
 class ThreadRank:

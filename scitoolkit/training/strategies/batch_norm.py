@@ -58,8 +58,8 @@ class SynchronisedBatchNorm:
     def __init__(self, model: nn.Module, check: Callable[[str], None]) -> None:
         self._check = check
         self._names = {module: f"normalisation {name}" for name, module in model.named_modules()}
-        found = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-        self.modules = [m for m in found if not isinstance(m, nn.SyncBatchNorm)]
+        normalisations = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        self.modules = [m for m in normalisations if not isinstance(m, nn.SyncBatchNorm)]
         self.counts = True
         for module in self.modules:
             if type(module).forward is not _BatchNorm.forward:

@@ -178,9 +178,9 @@ class DataParallelStrategy(TrainingStrategy):
         alone = self.world == 1 or self._communicating_model
         fix = "a normalisation within samples (LayerNorm), or training.strategy=single"
         order = ExchangeOrder(fix)
-        found = None if alone else SynchronisedBatchNorm(model, order.check)
-        if found is not None and found.modules:
-            self._batch_norm, self._order = found, order
+        synchronised = None if alone else SynchronisedBatchNorm(model, order.check)
+        if synchronised is not None and synchronised.modules:
+            self._batch_norm, self._order = synchronised, order
             self.agrees_on_errors = False
 
     def _check_end(self) -> None:

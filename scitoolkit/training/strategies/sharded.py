@@ -246,9 +246,9 @@ def without_memory(model: nn.Module) -> nn.Module:
     """Return a copy on the meta device; FSDP2 demands that its parameters are contiguous."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():
-        kept = parameter.requires_grad
+        trainable = parameter.requires_grad
         dense = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
-        memo[id(parameter)] = nn.Parameter(dense, kept)
+        memo[id(parameter)] = nn.Parameter(dense, trainable)
     for buffer in model.buffers():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(model, memo)

@@ -91,9 +91,9 @@ def test_a_diagnostic_output_does_not_change_with_a_state_that_does_not():
     data = {"inputs": ["u", "v"], "outputs": ["u", "v"]}
     emulator = build(_config(data=data, diagnostic={"outputs": ["v"]}), layout)
     u, v = torch.randn(2, 8, 6), torch.randn(2, 8, 6)
-    _, same = emulator(u, v, known={"u": u})
+    _, same = emulator(u, v, truth={"u": u})
     assert torch.allclose(same, v, atol=1e-6)
-    _, other = emulator(u, v, known={"u": u + 1})
+    _, other = emulator(u, v, truth={"u": u + 1})
     assert not torch.allclose(other, v, atol=1e-6)
 
 
@@ -102,8 +102,8 @@ def test_a_diagnostic_output_that_is_no_input_follows_the_state_alone():
     data = {"inputs": ["u"], "outputs": ["u", "v"]}
     emulator = build(_config(data=data, diagnostic={"outputs": ["v"]}), layout)
     state = torch.randn(1, 8, 6)
-    first = emulator(torch.randn(1, 8, 6), known={"u": state})[1]
-    assert torch.allclose(first, emulator(torch.randn(1, 8, 6), known={"u": state})[1])
+    first = emulator(torch.randn(1, 8, 6), truth={"u": state})[1]
+    assert torch.allclose(first, emulator(torch.randn(1, 8, 6), truth={"u": state})[1])
 
 
 @pytest.mark.parametrize(

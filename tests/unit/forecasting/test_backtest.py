@@ -13,7 +13,7 @@ import pytest
 from scitoolkit import api
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.forecasting.backtest import refitted, spread_origins
+from scitoolkit.forecasting.backtest import past_of, refitted, spread_origins
 from scitoolkit.forecasting.config import STATSFORECAST_MODELS, BacktestConfig, ForecastingConfig
 from scitoolkit.forecasting.forecasters.climatology import Climatology
 from scitoolkit.forecasting.forecasters.persistence import Persistence
@@ -74,7 +74,7 @@ def test_each_origin_has_its_own_fit_to_its_past_only():
     windows = all_windows(data.series, inputs=4, leads=2)
     few = windows.take(np.array([10, 30]))
     once = Climatology(0).fit(data.segments(range(5, 14)))
-    forecasts = refitted({"mean": once, "last": Persistence()}, data, 5, few)
+    forecasts = refitted({"mean": once, "last": Persistence()}, past_of(data, 5), few)
     # The mean of steps 5 to the last input.
     np.testing.assert_allclose(forecasts["mean"][:, 0, 0], [np.arange(5, 14).mean(), 19.0])
     np.testing.assert_allclose(forecasts["last"][:, 1, 0], [13.0, 33.0])
@@ -106,6 +106,39 @@ def test_a_level_that_moves_is_followed_by_refits_only(tmp_path):
     assert {"persistence", "climatology"} & set(rows)
     one_fit = job_on(tmp_path, values, split=split, backtest={"origins": 6, "refit": False}).results
     assert table(one_fit, "Backtest")["surrogate"] == pytest.approx(single)
+
+
+@pytest.mark.parametrize("begin", [0, 200, COUNT])
+def test_another_file_has_a_backtest_whose_past_is_the_training_and_its_own_steps(tmp_path, begin):
+    """The level rises by 10 after the training: the file may repeat none or all of the training."""
+    values = 5.0 + 0.1 * np.random.default_rng(0).standard_normal(COUNT + 60)
+    values[COUNT:] += 10.0
+    settings = {"split": {"train": 160, "validation": 60, "test": 80}, "backtest": {"origins": 50}}
+    run = job_on(tmp_path, values[:COUNT], **settings).run
+    months = pd.date_range("1990-01-01", periods=len(values), freq="MS")
+    later = tmp_path / "later.csv"
+    columns = {"time": months[begin:], "flow [m3/s]": values[begin:]}
+    pd.DataFrame(columns).to_csv(later, index=False)
+    results = ForecastingJob().evaluate(run.path, data=later)
+    # Targets begin after the fitted steps (220), or 4 steps after the first one of the file.
+    first = max(220, begin + 4)
+    places = np.unique(np.round(np.linspace(first, len(values) - 3, 50)).astype(int))
+    rows = table(results, f"Backtest: RMSE at {len(places)} origins")
+    known = np.minimum(places, places - max(0, begin - 220))
+    risen = np.maximum(places - max(COUNT, begin), 0) / known
+    truth = np.stack([values[places + lead] for lead in range(3)], axis=1) > 10
+    wrong = np.where(truth, 10.0 * (1 - risen)[:, None], 10.0 * risen[:, None])
+    assert rows["surrogate"][-1] == pytest.approx(np.sqrt((wrong**2).mean()), rel=0.03)
+    assert rows["surrogate"][-1] < rows["surrogate, one fit"][-1]
+
+
+def test_without_the_training_file_the_report_says_why_there_is_no_backtest(tmp_path):
+    values = np.random.default_rng(0).standard_normal(COUNT)
+    run = job_on(tmp_path, values, backtest={"origins": 6}).run
+    other = (tmp_path / "series.csv").rename(tmp_path / "moved.csv")
+    summary = ForecastingJob().evaluate(run.path, data=other).summary
+    (line,) = (s for s in summary if s.startswith("There is no backtest"))
+    assert "series.csv was not found" in line
 
 
 @pytest.mark.parametrize("origins", [1, 10_000])

@@ -9,6 +9,7 @@ import xarray as xr
 
 from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
+from scitoolkit.forecasting.intervals import error_model, independent_errors
 from scitoolkit.forecasting.metrics import coverage
 from scitoolkit.forecasting.windows import Series, all_windows
 from scitoolkit.io.time_axis import decimal_years
@@ -105,3 +106,28 @@ def test_factors_know_only_verified_errors_and_pass_over_unknown_ones(cells):
     unknown = error.copy()
     unknown[10:20] = np.nan
     assert np.isfinite(width_factors(unknown, -bound, bound, weights, np.arange(60))).all()
+
+
+def test_intervals_of_few_independent_errors_cover_what_they_should():
+    """Mean over many records of 40 independent errors, each of which two windows have."""
+    rng, covered, plain = np.random.default_rng(0), [], []
+    for _ in range(300):
+        errors = np.repeat(rng.standard_normal((40, 1, 1)), 2, axis=0)
+        spread, quantiles = error_model(errors)
+        later = rng.standard_normal(500)
+        low, high = quantiles[0, [1, -2]] * spread
+        covered.append(((later >= low) & (later <= high)).mean())
+        low, high = np.quantile(errors, (0.05, 0.95))
+        plain.append(((later >= low) & (later <= high)).mean())
+    assert np.mean(plain) < 0.87
+    assert 0.89 < np.mean(covered) < 0.91
+
+
+def test_the_number_of_independent_errors_knows_cells_and_windows_that_are_alike():
+    rng = np.random.default_rng(1)
+    free = rng.standard_normal((1200, 3, 4))
+    alike = np.repeat(free[:, :, :1], 4, axis=2)
+    lasting = np.repeat(free[:200], 6, axis=0)
+    numbers = [independent_errors(errors) for errors in (free, alike, lasting)]
+    for number, expected in zip(numbers, (4800, 1200, 800), strict=True):
+        assert 0.6 * expected < number < 1.6 * expected

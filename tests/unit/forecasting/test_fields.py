@@ -165,6 +165,17 @@ def test_fill_values_that_no_one_flagged_are_refused(file, tmp_path, fill, rows)
         job_on(tmp_path, changed(file, tmp_path, land))
 
 
+def test_fill_values_of_a_variable_are_seen_beside_larger_ones_of_another(file, tmp_path):
+    """-9999 is far outside water vapour, but not far outside pressures."""
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        fields = whole[["warm", "small"]].load()
+    fields["warm"] = 300 * fields["warm"]
+    fields["small"][4:6, :2] = -9999.0
+    fields.drop_encoding().to_netcdf(tmp_path / "fill.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match=r"variable small: 2 of 16 cells contain -9999"):
+        job_on(tmp_path, config(tmp_path / "fill.nc", variables=["warm", "small"]))
+
+
 def test_constant_cells_are_told(file, tmp_path):
     def land(field):
         field[:, :3] = 12.0

@@ -207,3 +207,15 @@ def test_an_uneven_file_is_refused_by_name(tmp_path):
     path = monthly(tmp_path / "a.nc", np.arange(24) * 1.3)
     with pytest.raises(DataError, match=r"a\.nc: time.*same day of each month.*Fix: write"):
         open_fields(path)
+
+
+@pytest.mark.parametrize("unit", ["ns", "s"])
+@pytest.mark.parametrize("months", [1, 3, 12])
+def test_records_longer_than_292_years_keep_their_calendar(unit, months):
+    dates = (np.datetime64("1690-01") + np.arange(0, 4200, months)).astype(f"M8[{unit}]")
+    known, ahead = dates[:-4], dates[-4:]
+    assert (times_after(known, 4) == ahead).all()
+    axis = read_time_axis(xr.DataArray(np.zeros(len(known)), dims="time", coords={"time": known}))
+    assert axis.breakpoints == ()
+    days = known.astype("M8[D]").astype(int)
+    np.testing.assert_array_equal(axis.days, days - days[0])

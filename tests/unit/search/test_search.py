@@ -381,6 +381,8 @@ def test_the_log_holds_what_it_promises(tmp_path):
         ({"evaluate": 3}, "evaluate is 3"),
         ({"objectives": "loss"}, "a list"),
         ({"objectives": []}, "a list"),
+        ({"objectives": {"accuracy": "max"}}, "a list"),
+        ({"objectives": {"a", "b"}}, "a list"),
         ({"objectives": ["a", "a"]}, "named twice"),
         ({"seed": 0.5}, "seed is 0.5"),
         ({"keep": -1}, "keep is -1"),

@@ -122,7 +122,7 @@ def test_values_that_no_step_fits_are_kept_as_they_are():
     assert abs(float(codec.unpack(codec.pack(x, 1e-6))[0, 0, 3, 4]) - 1e6) < 100
     store = comet(nn.Linear(2, 2))
     x[0, 0, 0, 0] = float("nan")
-    assert isinstance(store._encode(x, 0, ForwardRecord(1.0, set())).kept, Unchanged)
+    assert isinstance(store._encode(x, 0, ForwardRecord(1.0, set())).content, Unchanged)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,14 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all(coded):
     pack = store._pack
     store._pack = lambda t: entries.append(pack(t)) or entries[-1]
     gradients(model, x, store.saving({"x": x}, 1.0))
-    packed = [e for e in entries if isinstance(e.kept, coded)]
+    packed = [e for e in entries if isinstance(e.content, coded)]
     known = {p.data_ptr() for p in model.parameters()} | {x.data_ptr()}
-    middle = [e for e in packed if e.kept.shape == (2, 8, 30, 30)]
+    middle = [e for e in packed if e.content.shape == (2, 8, 30, 30)]
     assert len(middle) == 2
     assert middle[0] is middle[1]
-    assert {e.kept.tensor.data_ptr() for e in entries if isinstance(e.kept, Unchanged)} <= known
+    assert {
+        e.content.tensor.data_ptr() for e in entries if isinstance(e.content, Unchanged)
+    } <= known
     assert store._users[0] == {"2"}  # the layer whose gradient this tensor decides
 
 

@@ -133,3 +133,18 @@ def test_init_asks_for_a_number(tmp_path, level, member):
     path = write(tmp_path / "a.nc", values())
     with pytest.raises(DataError, match="a number"):
         started(path, level, member)
+
+
+@pytest.mark.parametrize("entries", [(["u", "v"], ["v", "u"]), ([0, 1], [1, 0])])
+@pytest.mark.parametrize("same", [False, True])
+def test_components_in_another_order_are_refused(tmp_path, entries, same):
+    for run in range(2):
+        u = np.random.default_rng(run).random((6, 2, 8, 9))
+        coords = {"time": np.arange(6.0) + 6 * run, "channel": entries[0 if same else run]}
+        data = xr.Dataset({"u": (("time", "channel", "y", "x"), u)}, coords)
+        data.to_netcdf(tmp_path / f"a{run}.nc", engine="h5netcdf")
+    if same:
+        assert set(open_campaign(tmp_path, ["u"]).found.channels) == {"u_0", "u_1"}
+        return
+    with pytest.raises(DataError, match="entries of channel are"):
+        open_campaign(tmp_path, ["u"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
@@ -87,3 +88,45 @@ def test_inspect_shows_a_campaign(tmp_path):
         shown = CliRunner().invoke(app, ["inspect", given])
         assert "3 simulations of 6 to 8 rows in 3 files" in shown.output
         assert "u: u(@time, x, y)" in shown.output
+
+
+PARTS = {
+    "NEMO": {"attrs": {"DOMAIN_size_global": np.array([14, 8]), "DOMAIN_number_total": 2}},
+    "BOUT": {"scalars": {"MXSUB": 7, "MXG": 0, "nx": 14, "ny": 8}},
+    "MITgcm": {"attrs": {"Nx": 14, "Ny": 8, "sNx": 7, "sNy": 8}},
+    "CROCO": {"attrs": {"partition": np.array([0, 0, 2, 1])}},
+}
+
+
+@pytest.mark.parametrize("program", PARTS)
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_part_of_one_process_is_no_simulation(tmp_path, program, whole):
+    width = 14 if whole else 7
+    stated = {k: dict(v) for k, v in PARTS[program].items()}
+    attrs = stated.get("attrs", {})
+    if whole and "sNx" in attrs:
+        attrs["sNx"] = 14
+    if whole and "partition" in attrs:
+        attrs["partition"] = np.array([0, 0, 1, 1])
+    u = np.random.default_rng(0).random((6, 8, width))
+    data = xr.Dataset({"u": (("time", "y", "x"), u)}, attrs=attrs)
+    data = data.assign({k: ((), np.int32(v)) for k, v in stated.get("scalars", {}).items()})
+    data.to_netcdf(tmp_path / "a.0000.nc", engine="h5netcdf")
+    if whole:
+        assert open_campaign(tmp_path, ["u"]).index.num_rows == 6
+        return
+    with pytest.raises(DataError, match=f"one process of {program}"):
+        open_campaign(tmp_path, ["u"])
+
+
+def test_packed_coordinates_are_unpacked(tmp_path):
+    u = np.random.default_rng(0).random((6, 5, 7))
+    packed = {"units": "degrees_north", "scale_factor": 0.01, "add_offset": 3.0}
+    data = xr.Dataset({"u": (("time", "lat", "x"), u)})
+    data["lat"] = ("lat", np.arange(-2000, 3000, 1000, dtype="i2"), packed)
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    points = open_campaign(tmp_path / "a.nc", ["u"]).coordinates["lat"][1]
+    np.testing.assert_allclose(points, [-17, -7, 3, 13, 23], rtol=1e-12)
+    chosen = Options(select={"lat": -7.0})
+    component = open_campaign(tmp_path / "a.nc", ["u"], chosen).channels["u"].components
+    assert component == (1,)
