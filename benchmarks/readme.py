@@ -276,6 +276,14 @@ ROWS = {
         "{samples_per_second[tensorstore_rows16]:.0f}, with one "
         "{samples_per_second[tensorstore_rows1]:.0f}",
     ),
+    "loader_remote": (
+        "Shuffled rows from a Zarr store behind HTTP (100 ms a request, one link of 32 MB/s)",
+        "128 MiB in chunks of 1 MiB",
+        "{over_bound:.2f} x the time that the bytes take on the link, "
+        "{over_bound_one_thread:.1f} x with one thread; finding the chunks "
+        "{listing_seconds:.1f} s, once",
+        "the bytes of the epoch over the bandwidth: 1",
+    ),
     "potential_deepmd": (
         "Deep Potential of water (se_e2_a, float64)",
         "192 and 1,536 atoms, deepmd-kit's weights, one thread",
@@ -424,9 +432,8 @@ ROWS = {
         "forecast read-out, Poisson equation, potential of acetylacetone; float64, one thread",
         "reaches Adam's best loss in {fits[forecast][time_ratio]:.2f}, "
         "{fits[poisson][time_ratio]:.2f} and {fits[potential][time_ratio]:.2f} of its time (10 "
-        "units per layer); with 6 units it stops at {narrow_potential[gauss_newton_loss]:.1e} and "
-        "does not reach it",
-        "Adam, the best of three rates: 1; with 6 units {narrow_potential[adam_loss]:.1e}",
+        "units per layer), {narrow_potential[time_ratio]:.2f} with 6 units per layer",
+        "Adam, the best of three rates: 1",
     ),
     "exchange_speed": (
         "Data-parallel step, 48 MiB of gradients",

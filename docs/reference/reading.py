@@ -100,16 +100,17 @@ that the program computed: for budgets, learn the faces as they are stored.
 Missing are `_FillValue` and `missing_value`, one or several, numbers or text; the default fill
 value of the netCDF library where it filled the variable; and what lies outside `valid_min`,
 `valid_max` or `valid_range`. Limits of packed integers are packed as well, unless they are floats.
-A row with a missing value is refused, or is masked where `data.mask` says so.
+A row with a missing value is refused, or masked where `data.mask` is set.
 
 ## The same cells in all files
 
 Coordinates rise or fall, but for longitudes that pass 360. A dim that a file stores in another
 order is read in the order of the first file. Parts of one simulation have the same points.
 Latitudes and longitudes of two dims are compared at the corners: the directions of all files, and
-the places of the parts of a simulation. What differs is refused with both values. Files of one
-time each follow the times in them, else the last number of their names; a missing number is a
-gap, as a missing time is.
+the places of the parts of a simulation. Members along a dim of several files are joined member by
+member if the times continue, and components and members have one order. What differs is refused
+with both values. Files of one time each follow the times in them, else the last number of their
+names; a missing number is a gap, as a missing time is.
 
 ## What was never written
 

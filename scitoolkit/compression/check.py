@@ -211,10 +211,10 @@ def compared(
     if decoded.dtype.kind != "f":
         same = bool((decoded == original).all())
         return _found(name, 0.0 if same else np.inf, 0.0, np.inf if same else -np.inf, same)
-    known = MissingValues.from_header(about) | (missing or MissingValues())
-    masked = known.where(original)
-    kept = bool((known.where(decoded) == masked).all())
-    kept &= np.array_equal(original[masked], decoded[masked], equal_nan=True)
+    missing_values = MissingValues.from_header(about) | (missing or MissingValues())
+    masked = missing_values.where(original)
+    equal = bool((missing_values.where(decoded) == masked).all())
+    equal &= np.array_equal(original[masked], decoded[masked], equal_nan=True)
     figures = quality(original, decoded, masked) if with_quality else {}
     original, decoded = original[~masked], decoded[~masked]
     reached = psnr(original, decoded)
@@ -222,12 +222,12 @@ def compared(
     allowed, problem = _allowed(about, original)
     if mode == "pw_rel":
         away, largest = exceeds(original, decoded, value)
-        return _found(name, largest, value, reached, kept and not len(away)) | figures
+        return _found(name, largest, value, reached, equal and not len(away)) | figures
     largest = max_error(original, decoded)
     if mode == "psnr":
-        holds = kept and reached >= value and not problem
+        holds = equal and reached >= value and not problem
         return _found(name, largest, np.inf, reached, holds, problem) | figures
-    holds = kept and largest <= allowed and not problem
+    holds = equal and largest <= allowed and not problem
     return _found(name, largest, allowed, reached, holds, problem) | figures
 
 

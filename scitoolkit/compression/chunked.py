@@ -149,9 +149,9 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     if bound.of_range:
         seen.refuse_outliers(where)
     extent = seen.extent or (0.0, 0.0)
-    kept = MissingValues(tuple(value for value, occurs in occurring.items() if occurs))
+    present = MissingValues(tuple(value for value, occurs in occurring.items() if occurs))
     absolute = bound.value if bound.mode == "pw_rel" else bound.absolute(*extent)
-    return Survey(bound, kept, extent, absolute)
+    return Survey(bound, present, extent, absolute)
 
 
 def best_chunk_shape(item: Any, survey: Survey) -> tuple[int, ...]:

@@ -106,8 +106,8 @@ def compress(
         train_seconds=train_seconds,
         objective=objective,
     )
-    known = missing_values_of(array, missing)
-    return compress_within(as_numpy(array), asked, options, missing=known)
+    missing_values = missing_values_of(array, missing)
+    return compress_within(as_numpy(array), asked, options, missing=missing_values)
 
 
 def compress_within(
@@ -184,14 +184,14 @@ class PreparedField:
     fixed: dict[str, bytes]
 
 
-def missing_values_of(array: Any, given: Missing) -> MissingValues:
+def missing_values_of(array: Any, stated: Missing) -> MissingValues:
     """Return the given missing values together with those declared by the array's attributes."""
-    known, attributes = MissingValues.of(given), getattr(array, "attrs", None)
+    missing_values, attributes = MissingValues.of(stated), getattr(array, "attrs", None)
     if isinstance(array, h5py.Dataset):
-        return known | MissingValues.of_dataset(array)
+        return missing_values | MissingValues.of_dataset(array)
     if not isinstance(attributes, Mapping):
-        return known
-    return known | MissingValues.from_attributes(attributes, np.dtype(array.dtype))
+        return missing_values
+    return missing_values | MissingValues.from_attributes(attributes, np.dtype(array.dtype))
 
 
 def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> np.ndarray:

@@ -162,8 +162,8 @@ def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
         pointer(integers),
         pointer(sums),
     )
-    found = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
-    one, more = (min(max(s, -127), 127) for s in found)
+    units = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
+    one, more = (min(max(s, -127), 127) for s in units)
     return one, more
 
 

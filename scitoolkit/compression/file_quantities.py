@@ -58,14 +58,14 @@ def groups(floats: Mapping[str, h5py.Dataset], texts: Iterable[str]) -> list[Gro
     )
     leaves = {path.rpartition("/")[2]: path for path in floats}
     fields = [leaf for leaf in leaves if leaf.isidentifier() and leaf not in dims]
-    found: list[tuple[set[str], list[str]]] = []
+    grouped: list[tuple[set[str], list[str]]] = []
     for text in texts:
         names, together = set(QuantityText.read(text).variables(fields, dims)), [text]
-        for other in [f for f in found if f[0] & names]:
-            found.remove(other)
+        for other in [f for f in grouped if f[0] & names]:
+            grouped.remove(other)
             names, together = names | other[0], [*other[1], *together]
-        found.append((names, together))
-    return [Group({n: leaves[n] for n in sorted(names)}, tuple(t)) for names, t in found]
+        grouped.append((names, together))
+    return [Group({n: leaves[n] for n in sorted(names)}, tuple(t)) for names, t in grouped]
 
 
 def streams_of(
@@ -100,12 +100,12 @@ def streams_of(
 
 def names_of(item: h5py.Dataset) -> list[str] | None:
     """Return the names of a dataset's dims; None if one has no valid name or two are equal."""
-    found = []
+    names = []
     for dim in item.dims:
         scale = dim[0].name.rpartition("/")[2] if len(dim) else ""
-        found.append(dim.label or scale)
-    good = all(name.isidentifier() for name in found) and len(set(found)) == len(found)
-    return found if good else None
+        names.append(dim.label or scale)
+    good = all(name.isidentifier() for name in names) and len(set(names)) == len(names)
+    return names if good else None
 
 
 def axes_of(item: h5py.Dataset) -> tuple[list[str] | None, dict[str, np.ndarray]]:
@@ -140,8 +140,8 @@ def verify_quantities(
     named = {name: about for name, about in named.items() if QUANTITIES in about}
     texts: dict[str, tuple[list[str], list[str]]] = {}
     for about in named.values():
-        found = about[QUANTITIES]
-        texts |= {text: (found["variables"], found["dims"]) for text in found["texts"]}
+        stated = about[QUANTITIES]
+        texts |= {text: (stated["variables"], stated["dims"]) for text in stated["texts"]}
     bytes_of = dict(streams)
     for text, (variables, dims) in texts.items():
         parts = QuantityText.read(text)
@@ -150,13 +150,13 @@ def verify_quantities(
             raise DataError(f"quantity {text!r} requires {min(missing)!r}, which has no stream")
         original, decoded = {}, {}
         for name, path in paths.items():
-            item, known = originals[path], MissingValues.from_header(named[path])
+            item, missing_values = originals[path], MissingValues.from_header(named[path])
             if isinstance(item, h5py.Dataset):
-                known |= MissingValues.of_dataset(item)
+                missing_values |= MissingValues.of_dataset(item)
                 coordinates = coordinates or axes_of(item)[1]
             values, mask = split_mask(np.asanyarray(item[...]))
             floats = values.dtype.kind == "f"
-            special = special_values(values, known, mask) if floats else None
+            special = special_values(values, missing_values, mask) if floats else None
             original[name] = as_float(values, special)
             back = split_mask(np.asanyarray(decompress(bytes_of[path])))[0]
             decoded[name] = as_float(back, special)
@@ -166,7 +166,7 @@ def verify_quantities(
 
 def _path(variable: str, text: str, named: Mapping[str, Mapping[str, Any]]) -> str:
     for path, about in named.items():
-        found = about[QUANTITIES]
-        if text in found["texts"] and found["name"] == variable:
+        texts = about[QUANTITIES]
+        if text in texts["texts"] and texts["name"] == variable:
             return path
     return ""

@@ -133,10 +133,10 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                 bound = bounds.get(object_key(item))
                 if bound is None:
                     return None
-                known = plan.missing | MissingValues.of_dataset(item)
+                missing_values = plan.missing | MissingValues.of_dataset(item)
                 if in_chunks:
-                    why = chunked.refusal(item, bound, known)
-                    survey = None if why else chunked.survey(item, bound, known, item.name)
+                    why = chunked.refusal(item, bound, missing_values)
+                    survey = None if why else chunked.survey(item, bound, missing_values, item.name)
                     why = why or (survey.refusal if survey else "")
                     if survey is not None and not why:
                         options = plan.options_of(item.name.lstrip("/"))
@@ -310,14 +310,14 @@ def _attach_scales(target: Path, scales: Mapping[str, list[str]]) -> None:
 
 def _most_dims(file: h5py.File) -> int:
     """Return the smallest number above the netCDF-4 dimension ids of a file."""
-    found = [-1]
+    ranks = [-1]
 
     def visit(_: str, item: Any) -> None:
         if "_Netcdf4Dimid" in item.attrs:
-            found.append(int(item.attrs["_Netcdf4Dimid"]))
+            ranks.append(int(item.attrs["_Netcdf4Dimid"]))
 
     file.visititems(visit)
-    return max(found) + 1
+    return max(ranks) + 1
 
 
 def _label(stream: h5py.Dataset, number: int) -> None:
@@ -337,22 +337,22 @@ def _label(stream: h5py.Dataset, number: int) -> None:
 
 def _header_name(item: h5py.Dataset, name: str) -> str:
     """Return an unused name for the header of a variable in its group."""
-    found = f"{name}.header"
-    while found in item.parent:
-        found += "_"
-    return found
+    unused = f"{name}.header"
+    while unused in item.parent:
+        unused += "_"
+    return unused
 
 
 def _header_keys(file: h5py.File) -> set[tuple[int, int]]:
-    found: set[tuple[int, int]] = set()
+    keys: set[tuple[int, int]] = set()
 
     def visit(_: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             described = [item.attrs[key] for key in (HEADER, BYTES) if key in item.attrs]
-            found.update(object_key(file[path]) for path in described)
+            keys.update(object_key(file[path]) for path in described)
 
     file.visititems(visit)
-    return found
+    return keys
 
 
 def stored_variables(path: Path | str) -> Iterator[Stored]:
@@ -370,14 +370,14 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
         yield Stored.of_stream(path.name, path.read_bytes())
         return
     with damage_named(path), opened(path) as file:
-        found: list[str] = []
+        paths: list[str] = []
 
         def visit(name: str, item: Any) -> None:
             if mark_of(item):
-                found.append(name)
+                paths.append(name)
 
         file.visititems(visit)
-        for name in found:
+        for name in paths:
             if mark_of(file[name]) == STREAM:
                 yield Stored.of_stream(_variable_name(file[name]), file[name][...].tobytes())
             else:
@@ -556,20 +556,20 @@ def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     if holds_one_array(path):
         return [path.name]
     with damage_named(path), as_hdf5(path) as file:
-        found = [*_wanted(file, plan)]
+        chosen = [*_wanted(file, plan)]
         if plan.quantities:
             from scitoolkit.compression.file_quantities import groups
 
-            found += [p for g in groups(_floats(file), plan.quantities) for p in g.paths.values()]
-        return [name.lstrip("/") for name in dict.fromkeys(found)]
+            chosen += [p for g in groups(_floats(file), plan.quantities) for p in g.paths.values()]
+        return [name.lstrip("/") for name in dict.fromkeys(chosen)]
 
 
 def as_hdf5(path: Path) -> h5py.File:
     """Open HDF5 or NetCDF4 for reading; other formats are converted to NetCDF4 in memory."""
-    found = format_of(path)
-    if found.native_hdf5:
+    file_format = format_of(path)
+    if file_format.native_hdf5:
         return opened(path)
-    with found.open_dataset(path, decode=False) as dataset:
+    with file_format.open_dataset(path, decode=False) as dataset:
         # Otherwise xarray would add a fill value of NaN to variables without one.
         none = {
             str(n): {"_FillValue": None}

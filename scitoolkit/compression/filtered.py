@@ -63,7 +63,7 @@ def load_filter() -> Path:
 
 
 def write(
-    item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID, found: Survey
+    item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID, surveyed: Survey
 ) -> h5py.Dataset:
     """Write a variable with the filter and return the dataset, without the original's attributes.
 
@@ -75,15 +75,17 @@ def write(
         parent: group of the new dataset.
         name: of the new dataset.
         datatype: of the new dataset.
-        found: result of `chunked.survey`.
+        surveyed: result of `chunked.survey`.
     """
     load_filter()
     properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_chunk(chunked.best_chunk_shape(item, found))
-    if found.fill is not None or item.fillvalue:
-        fill = item.fillvalue if found.fill is None else found.fill
+    properties.set_chunk(chunked.best_chunk_shape(item, surveyed))
+    if surveyed.fill is not None or item.fillvalue:
+        fill = item.fillvalue if surveyed.fill is None else surveyed.fill
         properties.set_fill_value(np.array(fill, item.dtype))
-    words = plugin.filter_options(found.absolute, found.extras, item.dtype)["compression_opts"]
+    words = plugin.filter_options(surveyed.absolute, surveyed.extras, item.dtype)[
+        "compression_opts"
+    ]
     properties.set_filter(plugin.FILTER_ID, 0, words)
     space = h5s.create_simple(item.shape, item.id.get_space().get_simple_extent_dims(maxdims=True))
     made = h5py.Dataset(h5d.create(parent.id, name.encode(), datatype, space, properties))
@@ -94,7 +96,7 @@ def write(
 
     for offset, data in map_in_order(coded, _chunks_of(item, made), threads()):
         made.id.write_direct_chunk(offset, data)
-    made.attrs[FILTERED] = json.dumps({**found.header(), "storage": _storage(item)})
+    made.attrs[FILTERED] = json.dumps({**surveyed.header(), "storage": _storage(item)})
     return made
 
 
@@ -132,11 +134,11 @@ def about(item: h5py.Dataset) -> dict[str, Any]:
         where = f"{item.file.filename}:{item.name}"
         raise DataError(error.what, where=where, fix=error.fix) from None
     try:
-        kept = json.loads(item.attrs[FILTERED])
+        stored = json.loads(item.attrs[FILTERED])
     except ValueError as error:
         raise DataError(f"damaged attribute {FILTERED}: {error!r}", where=item.name) from None
     size = item.id.get_storage_size()
-    return about_chunks(kept, item, "interpolation (HDF5 filter)", size, item.name)
+    return about_chunks(stored, item, "interpolation (HDF5 filter)", size, item.name)
 
 
 def restore(
@@ -144,15 +146,15 @@ def restore(
 ) -> h5py.Dataset:
     """Write the decoded values with the original's storage properties, without attributes."""
     load_filter()
-    kept = about(item)["storage"]
+    storage = about(item)["storage"]
     properties = h5p.create(h5p.DATASET_CREATE)
-    if kept["chunks"]:
-        properties.set_chunk(tuple(kept["chunks"]))
-        for code, flags, options in kept["filters"]:
+    if storage["chunks"]:
+        properties.set_chunk(tuple(storage["chunks"]))
+        for code, flags, options in storage["filters"]:
             properties.set_filter(code, flags, tuple(options))
-    if kept["fill"] is not None:
+    if storage["fill"] is not None:
         properties.set_fill_value(
-            np.frombuffer(bytes.fromhex(kept["fill"]), item.dtype).reshape(())
+            np.frombuffer(bytes.fromhex(storage["fill"]), item.dtype).reshape(())
         )
     space = item.id.get_space()
     made = h5py.Dataset(h5d.create(parent.id, name.encode(), datatype, space, properties))

@@ -127,10 +127,10 @@ class Hdf5Copy:
 
         self.source.visititems(commit)
 
-    def _in_copy(self, found: h5t.TypeID) -> h5t.TypeID:
-        if not found.committed():
-            return found
-        return self._types.get(object_key(found)) or found.copy()
+    def _in_copy(self, datatype: h5t.TypeID) -> h5t.TypeID:
+        if not datatype.committed():
+            return datatype
+        return self._types.get(object_key(datatype)) or datatype.copy()
 
     def _copy_group(self, source: h5py.Group, target: h5py.Group) -> None:
         self._placed(source, target.name, target)
@@ -168,13 +168,13 @@ class Hdf5Copy:
             self._replace_or_copy(item, target, name)
 
     def _replace_or_copy(self, item: h5py.Dataset, target: h5py.Group, name: str) -> None:
-        found = self.replace(item, target, name, self)
-        if found is None:
+        replaced = self.replace(item, target, name, self)
+        if replaced is None:
             self._copy_dataset(item, target, name)
-        elif isinstance(found, Replacement):
-            self._links[object_key(item)] = found.linked.name
-            self.refer(item, found.described)
-            self._attributes.append((found.attributes_of, found.described, found.without))
+        elif isinstance(replaced, Replacement):
+            self._links[object_key(item)] = replaced.linked.name
+            self.refer(item, replaced.described)
+            self._attributes.append((replaced.attributes_of, replaced.described, replaced.without))
 
     def _copy_dataset(self, item: h5py.Dataset, target: h5py.Group, name: str) -> None:
         how = h5p.create(h5p.OBJECT_COPY)
@@ -224,8 +224,8 @@ class Hdf5Copy:
         return out
 
     def _reference(self, old: h5r.Reference) -> h5r.Reference:
-        found = h5r.dereference(old, self.source.id) if old else None
-        place = None if found is None else self._referents.get(object_key(found))
+        referenced = h5r.dereference(old, self.source.id) if old else None
+        place = None if referenced is None else self._referents.get(object_key(referenced))
         if place is None:
             return type(old)()
         if not isinstance(old, h5r.RegionReference):

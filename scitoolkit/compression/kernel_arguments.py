@@ -16,8 +16,8 @@ def folded(shape: tuple[int, ...]) -> tuple[int, int, int]:
         >>> folded((4, 5)), folded((2, 3, 4, 5))
         ((1, 4, 5), (6, 4, 5))
     """
-    kept = fold(shape, 3)
-    one, two, three = (1,) * (3 - len(kept)) + kept
+    sizes = fold(shape, 3)
+    one, two, three = (1,) * (3 - len(sizes)) + sizes
     return one, two, three
 
 

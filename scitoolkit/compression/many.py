@@ -103,10 +103,10 @@ def compress_files(
         seconds.append(time.perf_counter() - started)
         if number == 0 and train_once is not None:
             single = not is_store(target) and is_stream(target)
-            found = [
+            variables_of_file = [
                 replace(one, name=ONE_ARRAY) if single else one for one in stored_variables(target)
             ]
-            if not Series(train_once).keep(found, source.name):
+            if not Series(train_once).keep(variables_of_file, source.name):
                 raise ConfigError(
                     "no network improves the compression",
                     where=str(source),
@@ -116,8 +116,8 @@ def compress_files(
         yield source, target, records
     if plan.networks is not None:
         others = seconds[1:] if train_once is not None else seconds
-        known = train_once is not None and others
-        training = max(seconds[0] - statistics.median(others), 0.0) if known else None
+        timed = train_once is not None and others
+        training = max(seconds[0] - statistics.median(others), 0.0) if timed else None
         Series(plan.networks).account(len(others), training)
 
 
@@ -159,13 +159,13 @@ def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]
             allowed="two files or two folders",
         )
     files = [path for path in sorted(compressed.iterdir()) if is_store(path) or path.is_file()]
-    found = [(path, original / _original_name(path)) for path in files]
-    for path, other in found:
+    pairs = [(path, original / _original_name(path)) for path in files]
+    for path, other in pairs:
         if not other.exists():
             raise DataError(f"no original of {path.name}", where=str(other))
-    if not found:
+    if not pairs:
         raise DataError("the folder is empty", where=str(compressed))
-    return found
+    return pairs
 
 
 def _name(source: Path, *, compressing: bool) -> str:

@@ -40,7 +40,7 @@ class MissingValues:
     valid_max: float = math.inf
 
     @classmethod
-    def of(cls, given: MissingValues | float | Iterable[float] | None) -> MissingValues:
+    def of(cls, values: MissingValues | float | Iterable[float] | None) -> MissingValues:
         """Return missing values from the argument of `compress`: none, one or several numbers.
 
         Raises:
@@ -50,12 +50,12 @@ class MissingValues:
             >>> MissingValues.of([1e20, float("nan"), -999]).values
             (1e+20, -999.0)
         """
-        if isinstance(given, MissingValues):
-            return given
+        if isinstance(values, MissingValues):
+            return values
         try:
-            numbers = np.atleast_1d(np.asarray([] if given is None else given, np.float64))
+            numbers = np.atleast_1d(np.asarray([] if values is None else values, np.float64))
         except (TypeError, ValueError):
-            raise ConfigError(f"missing values {given!r}", allowed="numbers") from None
+            raise ConfigError(f"missing values {values!r}", allowed="numbers") from None
         return cls(_finite(numbers))
 
     @classmethod
@@ -163,5 +163,5 @@ def _inside(limit: float, dtype: np.dtype, *, upward: bool) -> np.floating:
 
 def _attributes(item: h5py.Dataset) -> dict[str, Any]:
     """Return the non-empty attributes that declare missing values."""
-    found = {key: item.attrs[key] for key in (*FILLS, *LIMITS) if key in item.attrs}
-    return {key: value for key, value in found.items() if not isinstance(value, h5py.Empty)}
+    attributes = {key: item.attrs[key] for key in (*FILLS, *LIMITS) if key in item.attrs}
+    return {key: value for key, value in attributes.items() if not isinstance(value, h5py.Empty)}

@@ -169,16 +169,16 @@ def _short_name(path: str, paths: list[str]) -> str:
 
 
 def _dims(
-    given: tuple[str, ...], ndim: int, shape: tuple[int, ...], sizes: dict[str, int]
+    stated: tuple[str, ...], ndim: int, shape: tuple[int, ...], sizes: dict[str, int]
 ) -> tuple[str, str]:
     """Return names of the two dims of a slice, unique for each size."""
-    found = []
+    dims = []
     for axis, size in zip((ndim - 2, ndim - 1), shape, strict=True):
-        dim = given[axis] if given else f"dim {axis + 1}"
+        dim = stated[axis] if stated else f"dim {axis + 1}"
         names = (f"{dim}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
         name = next(n for n in names if sizes.setdefault(n, size) == size)
-        found.append(name)
-    return found[0], found[1]
+        dims.append(name)
+    return dims[0], dims[1]
 
 
 def _float(values: np.ndarray) -> np.ndarray:
@@ -243,10 +243,10 @@ def _rate(name: str, shown: Shown) -> Points | None:
     tried = {"ours": codecs.get(OUR_CODEC)(), **plain_codecs()[0]}
     series = []
     for label, codec in tried.items():
-        found = [rate_and_psnr(codec, field, shown.bound * share) for share in SHARES]
-        known = [(rate, psnr) for rate, psnr in found if np.isfinite(psnr)]
-        if known:
-            rates, quality = zip(*known, strict=True)
+        points = [rate_and_psnr(codec, field, shown.bound * share) for share in SHARES]
+        finite = [(rate, psnr) for rate, psnr in points if np.isfinite(psnr)]
+        if finite:
+            rates, quality = zip(*finite, strict=True)
             series.append(
                 Series(
                     label=label if label == "ours" else label.upper(),

@@ -109,14 +109,14 @@ def search_trial(
     target = run.path / compressed_name(config.data.path)
     gains, reached, size = [], [], 0
     for one in examine(target, config.data.path):
-        stored, found = int(one.stored.about["bytes"]), one.record["psnr"]
+        stored, psnr = int(one.stored.about["bytes"]), one.record["psnr"]
         bits, size = 8 * stored / max(one.original.size, 1), size + stored
-        reached.append(found)  # 20 log10(range / RMSE)
+        reached.append(psnr)  # 20 log10(range / RMSE)
         missing = one.missing | MissingValues.from_header(one.stored.about)
         values = one.original[~missing.where(one.original)].astype(np.float64)
-        if values.size and np.isfinite(found):
+        if values.size and np.isfinite(psnr):
             per_range = np.log2(values.std() / np.ptp(values))
-            gains.append(float(per_range + found / (20 * np.log10(2)) - bits))
+            gains.append(float(per_range + psnr / (20 * np.log10(2)) - bits))
     return {
         "accuracy_gain": float(np.mean(gains)) if gains else 0.0,
         "psnr": min(reached),

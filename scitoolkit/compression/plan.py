@@ -77,8 +77,8 @@ class FilePlan:
         """Return the options of a variable, with its trained network if the plan has networks."""
         if self.networks is None:
             return self.options
-        found = Series.open(self.networks).enhancer(variable)
-        return self.options.model_copy(update={"enhancer": found or "none"})
+        enhancer = Series.open(self.networks).enhancer(variable)
+        return self.options.model_copy(update={"enhancer": enhancer or "none"})
 
     def _unsuited(self) -> tuple[str, str]:
         by_name = self.container == "filter"
@@ -120,15 +120,15 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
             bound.
         DataError: a variable is already compressed, so that errors would accumulate.
     """
-    found = _chosen(candidates, plan, where)
-    for name in found:
+    chosen = _chosen(candidates, plan, where)
+    for name in chosen:
         if candidates[name].compressed:
             raise DataError(
                 f"{name.lstrip('/')} is already compressed",
                 where=where,
                 fix=f"scitoolkit decompress {where} FILE, or name others with --variable",
             )
-    return found
+    return chosen
 
 
 def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> dict[str, Bound]:
@@ -138,12 +138,12 @@ def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> 
         if exact and plan.bound is not None:
             log.info("%s: copied exactly unless named by --variable: %s", where, ", ".join(exact))
         return {n: plan.bound for n, item in large.items() if plan.bound and not item.role}
-    found = {}
+    named = {}
     for name, separate in plan.variables.items():
         if (bound := separate or plan.bound) is None:
             raise ConfigError(f"no bound for {name!r}", fix=f"--variable {name}=rel:1e-3")
-        found[_path_of(name, candidates, where)] = bound
-    return found
+        named[_path_of(name, candidates, where)] = bound
+    return named
 
 
 def _path_of(name: str, candidates: Iterable[str], where: str) -> str:
@@ -152,17 +152,17 @@ def _path_of(name: str, candidates: Iterable[str], where: str) -> str:
     paths = paths or [path for path in candidates if path.rpartition("/")[2] == name]
     if len(paths) == 1:
         return paths[0]
-    known = [path.lstrip("/") for path in paths or candidates]
+    listed = [path.lstrip("/") for path in paths or candidates]
     if paths:
         raise ConfigError(
             f"{len(paths)} float variables {name!r}",
             where=where,
-            allowed=", ".join(known),
-            fix=f"--variable {known[0]}",
+            allowed=", ".join(listed),
+            fix=f"--variable {listed[0]}",
         )
     raise ConfigError(
         f"no float variable {name!r}",
         where=where,
-        allowed=", ".join(known) or "none",
-        fix=nearest_name(name, known) or "",
+        allowed=", ".join(listed) or "none",
+        fix=nearest_name(name, listed) or "",
     )

@@ -63,9 +63,9 @@ def _dssim(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> Fig
     """Return the lowest data SSIM of a plane, scaled by the joint range and in 256 levels."""
     if original.ndim < 2 or min(original.shape[-2:]) <= 2 * WINDOW_RADIUS:
         return None
-    found = [_plane_dssim(x, y, m) for x, y, m in _planes(original, decoded, masked)]
-    known = [value for value in found if value is not None]
-    return min(known) if known else None
+    planes = [_plane_dssim(x, y, m) for x, y, m in _planes(original, decoded, masked)]
+    defined = [value for value in planes if value is not None]
+    return min(defined) if defined else None
 
 
 def _plane_dssim(x: np.ndarray, y: np.ndarray, masked: np.ndarray) -> Figure:
@@ -91,8 +91,8 @@ def _plane_dssim(x: np.ndarray, y: np.ndarray, masked: np.ndarray) -> Figure:
         (mx * mx + my * my + STABILISER) * (vx + vy + STABILISER)
     )
     cut = slice(WINDOW_RADIUS, -WINDOW_RADIUS)
-    kept = ssim[cut, cut][inside[cut, cut]]
-    return float(kept.mean()) if kept.size else None
+    inner = ssim[cut, cut][inside[cut, cut]]
+    return float(inner.mean()) if inner.size else None
 
 
 def _distance_of_distributions(x: np.ndarray, y: np.ndarray) -> float:
@@ -135,8 +135,8 @@ def shell_power(*arrays: np.ndarray) -> np.ndarray:
     power = np.zeros((len(arrays), 2 * shells + 1))
     for planes in _planes(*arrays):
         for i, plane in enumerate(planes):
-            found = np.abs(np.fft.rfft2(plane.astype(np.float64))) ** 2
-            power[i] += np.bincount(shell.ravel(), found.ravel(), 2 * shells + 1)
+            powers = np.abs(np.fft.rfft2(plane.astype(np.float64))) ** 2
+            power[i] += np.bincount(shell.ravel(), powers.ravel(), 2 * shells + 1)
     return power
 
 

@@ -91,16 +91,16 @@ def _window(header: dict[str, Any], sections: dict[str, memoryview], spans: Span
     """Return the region as a window of a `WindowedCodec`; None if all must be decoded."""
     name = header["base"]["name"]
     simple = list(sections) == ["base"] and "valid" not in header
-    kept = [span for span, n in zip(spans, header["shape"], strict=True) if n != 1]
+    longer = [span for span, n in zip(spans, header["shape"], strict=True) if n != 1]
     working = np.dtype(header["dtype"]).itemsize in (4, 8) and header["bound"]["mode"] != "pw_rel"
     if not (
         simple
         and working
-        and len(kept) <= 3
+        and len(longer) <= 3
         and name in codecs
         and issubclass(codecs.get(name), WindowedCodec)
     ):
         return None
     if any(b >= e for b, e in spans):
         return None
-    return (*((0, 1),) * (3 - len(kept)), *kept)
+    return (*((0, 1),) * (3 - len(longer)), *longer)

@@ -87,13 +87,13 @@ class Series:
         path = self._path(variable)
         return Network(weights=path) if path.is_file() else None
 
-    def keep(self, found: list[Stored], trained_on: str) -> list[str]:
+    def keep(self, coded: list[Stored], trained_on: str) -> list[str]:
         """Store the networks in the streams of one file; return the names of their variables.
 
         The series exists afterwards only if there was a network to store.
 
         Args:
-            found: variables of a compressed file.
+            coded: variables of a compressed file.
             trained_on: the name of its original.
 
         Raises:
@@ -102,7 +102,7 @@ class Series:
         stored = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for one in found:
+            for one in coded:
                 name, data = one.enhancer or ("", None)
                 if one.stream is not None:
                     weights = network_of(one.stream)

@@ -62,15 +62,19 @@ def compress_slabs(
         >>> float(np.abs(decompress(stream) - x).max()) <= 1e-3
         True
     """
-    known = missing_values_of(array, missing)
+    missing_values = missing_values_of(array, missing)
     shape, dtype = tuple(array.shape), np.dtype(array.dtype)
     rows = _rows(shape, dtype, slab_bytes)
     if not shape or rows >= shape[0]:
-        return compress_within(as_numpy(array[...]), asked, options, missing=known, where=where)
-    extent = _extent(array, rows, known, asked, where)
+        return compress_within(
+            as_numpy(array[...]), asked, options, missing=missing_values, where=where
+        )
+    extent = _extent(array, rows, missing_values, asked, where)
 
     def coded(slab: np.ndarray) -> bytes:
-        return compress_within(slab, asked, options, missing=known, extent=extent, where=where)
+        return compress_within(
+            slab, asked, options, missing=missing_values, extent=extent, where=where
+        )
 
     # The fast codec is multi-threaded itself.
     workers = 1 if options.objective == "speed" else threads()
@@ -83,7 +87,7 @@ def compress_slabs(
         "bound": {"mode": asked.mode, "value": asked.value},
         "base": {"name": "slabs"},
         "max_error": max(max_error_of(stream) for stream in sections.values()),
-        **known.header(),
+        **missing_values.header(),
     }
     if options.guarantee == "relaxed":
         header["relaxed"] = "2x"

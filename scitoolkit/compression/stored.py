@@ -56,11 +56,13 @@ def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str) -> dict[str, Any]:
+def about_chunks(
+    stored: Any, item: Any, codec: str, stored_bytes: int, where: str
+) -> dict[str, Any]:
     """Return the header of a variable coded in chunks, with the keys of a stream's header.
 
     Args:
-        kept: its attribute: the entries of `chunked.Survey.header` and the original's storage.
+        stored: its attribute: the entries of `chunked.Survey.header` and the original's storage.
         item: the variable, with `shape` and `dtype`.
         codec: name of the codec.
         stored_bytes: size of its chunks.
@@ -71,15 +73,15 @@ def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str
     """
     try:
         size = int(np.prod(item.shape)) * item.dtype.itemsize
-        mode, value = kept["bound"]["mode"], float(kept["bound"]["value"])
+        mode, value = stored["bound"]["mode"], float(stored["bound"]["value"])
         return {
-            **kept,
+            **stored,
             "bound": {"mode": mode, "value": value},
-            "storage": dict(kept["storage"]),
+            "storage": dict(stored["storage"]),
             "shape": list(item.shape),
             "dtype": item.dtype.str,
             "base": {"name": codec},
-            "max_error": float(kept["error_bound"]),
+            "max_error": float(stored["error_bound"]),
             "bytes": stored_bytes,
             "ratio": size / max(stored_bytes, 1),
         }

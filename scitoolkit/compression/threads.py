@@ -17,8 +17,8 @@ R = TypeVar("R")
 
 def threads() -> int:
     """Return the number of threads: $OMP_NUM_THREADS, by default one per available processor."""
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(given) if given.isdigit() and int(given) else available_cores()
+    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(stated) if stated.isdigit() and int(stated) else available_cores()
 
 
 def map_in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:

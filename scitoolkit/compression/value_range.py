@@ -98,8 +98,8 @@ def _two_lowest(values: np.ndarray, sign: int = 1) -> list[float]:
     flat = values.reshape(-1)
     least, without = (np.min, np.greater) if sign > 0 else (np.max, np.less)
     rows = flat[: flat.size // ROW * ROW].reshape(-1, ROW)
-    each = least(rows, axis=1, initial=flat[0])
-    low = least(np.append(least(each, initial=flat[0]), flat[rows.size :]))
-    rest = np.concatenate([rows[each == low].reshape(-1), flat[rows.size :], each])
+    lowest = least(rows, axis=1, initial=flat[0])
+    low = least(np.append(least(lowest, initial=flat[0]), flat[rows.size :]))
+    rest = np.concatenate([rows[lowest == low].reshape(-1), flat[rows.size :], lowest])
     rest = rest[without(rest, low)]
     return [sign * float(low), *([sign * float(least(rest))] if rest.size else [])]

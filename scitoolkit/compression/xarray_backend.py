@@ -99,7 +99,7 @@ class CompressedStore(AbstractDataStore):
         compression.
         """
         variables, attributes = self._store.load()
-        found = dict(variables)
+        decoded = dict(variables)
         with h5py.File(self._path) as file:
             for name, variable in variables.items():
                 if FILTERED in variable.attrs:
@@ -110,13 +110,13 @@ class CompressedStore(AbstractDataStore):
                 if HEADER not in variable.attrs:
                     continue
                 header = file[file[self._group][str(name)].attrs[HEADER]]
-                described = found.pop(header.name.rpartition("/")[2])
+                described = decoded.pop(header.name.rpartition("/")[2])
                 array = StreamArray(
                     _bytes_of(file[self._group][str(name)]), described.shape, described.dtype
                 )
                 lazy = indexing.LazilyIndexedArray(array)
-                found[name] = xr.Variable(described.dims, lazy, described.attrs)
-        return found, attributes
+                decoded[name] = xr.Variable(described.dims, lazy, described.attrs)
+        return decoded, attributes
 
     def close(self) -> None:
         """Close the file."""

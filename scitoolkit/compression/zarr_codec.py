@@ -38,14 +38,14 @@ class InterpolationSerializer(ArrayBytesCodec):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:
         """Return the codec from an array's metadata."""
-        given = data["configuration"]
-        if unknown := set(given) - {"bound", "fill", "relative", "fills", "enhancer"}:
+        options = data["configuration"]
+        if unknown := set(options) - {"bound", "fill", "relative", "fills", "enhancer"}:
             raise ConfigError(
                 f"{CODEC} with {min(unknown)!r}", allowed="bound, fill, relative, fills, enhancer"
             )
-        fill = given.get("fill")
+        fill = options.get("fill")
         fill = None if fill is None else float(fill)
-        return cls(float(given["bound"]), fill, library.ChunkExtras.of(given))
+        return cls(float(options["bound"]), fill, library.ChunkExtras.of(options))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""

@@ -76,12 +76,12 @@ class ArrayMetadata:
     @classmethod
     def read(cls, files: StoreFiles, path: str) -> ArrayMetadata | None:
         """Return the metadata of the array at a path of a store; None if there is no array."""
-        if (found := _json(files, path, "zarr.json")) is not None:
-            array = found.get("node_type") == "array"
-            return cls(3, found, found.get("attributes") or {}) if array else None
-        if (found := _json(files, path, ".zarray")) is None:
+        if (metadata := _json(files, path, "zarr.json")) is not None:
+            array = metadata.get("node_type") == "array"
+            return cls(3, metadata, metadata.get("attributes") or {}) if array else None
+        if (metadata := _json(files, path, ".zarray")) is None:
             return None
-        return cls(2, found, _json(files, path, ".zattrs") or {})
+        return cls(2, metadata, _json(files, path, ".zattrs") or {})
 
     @property
     def mark(self) -> str:
@@ -111,23 +111,23 @@ class ArrayMetadata:
         (folder / ".zattrs").write_text(json.dumps(dict(self.attributes), indent=4))
 
     def coded(
-        self, array: zarr.Array[Any], found: chunked.Survey, attributes: Mapping[str, Any]
+        self, array: zarr.Array[Any], surveyed: chunked.Survey, attributes: Mapping[str, Any]
     ) -> ArrayMetadata:
         """Return the metadata of the array coded with scitoolkit's codec.
 
         Args:
             array: the original.
-            found: result of `chunked.survey`.
+            surveyed: result of `chunked.survey`.
             attributes: to add.
         """
-        chunks, shards = _chunks(array, found)
+        chunks, shards = _chunks(array, surveyed)
         # The array's fill value is restored bit for bit unless another missing value occurs.
-        fill = found.fill
+        fill = surveyed.fill
         fields = dict(self.fields)
         if self.version == 2:
             fill = fill if fill is not None else _number(array.fill_value)
-            settings = found.extras.settings()
-            codec = {"id": CODEC, "bound": found.absolute, "fill": fill, **settings}
+            settings = surveyed.extras.settings()
+            codec = {"id": CODEC, "bound": surveyed.absolute, "fill": fill, **settings}
             fields |= {
                 "chunks": list(chunks),
                 "filters": [codec],
@@ -136,8 +136,8 @@ class ArrayMetadata:
                 "dtype": "<" + str(fields["dtype"])[1:],
             }
             return ArrayMetadata(2, fields, {**self.attributes, **attributes})
-        setting = {**({} if fill is None else {"fill": fill}), **found.extras.settings()}
-        codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **setting}}]
+        setting = {**({} if fill is None else {"fill": fill}), **surveyed.extras.settings()}
+        codecs = [{"name": CODEC, "configuration": {"bound": surveyed.absolute, **setting}}]
         if shards:
             (outer,) = (c for c in fields["codecs"] if c["name"] == "sharding_indexed")
             inner = {**outer["configuration"], "codecs": codecs}
@@ -190,14 +190,16 @@ class ArrayMetadata:
         attributes = dict(self.attributes)
         try:
             if self.mark == STREAM:
-                kept = attributes[ORIGINAL]
-                found = ArrayMetadata(self.version, dict(kept["fields"]), dict(kept["attributes"]))
+                original = attributes[ORIGINAL]
+                restored = ArrayMetadata(
+                    self.version, dict(original["fields"]), dict(original["attributes"])
+                )
             else:
                 storage = attributes.pop(FILTERED)["storage"]
-                found = ArrayMetadata(self.version, {**self.fields, **storage}, attributes)
+                restored = ArrayMetadata(self.version, {**self.fields, **storage}, attributes)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"damaged attributes: {error!r}", where=where) from None
-        return _without_lossy(found, where)
+        return _without_lossy(restored, where)
 
 
 def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str, Any]]:
@@ -250,11 +252,11 @@ def decompress_store(source: Path, target: Path) -> list[str]:
         DataError: the store has no compressed array, or an array is damaged.
     """
     files = StoreFiles(source)
-    found = {path: meta for path, meta in arrays(files) if meta.mark}
-    if not found:
+    marked = {path: meta for path, meta in arrays(files) if meta.mark}
+    if not marked:
         raise DataError("no variable compressed by scitoolkit", where=str(source))
-    with _Copy(files, target, without=found) as copy:
-        for path, meta in found.items():
+    with _Copy(files, target, without=marked) as copy:
+        for path, meta in marked.items():
             coded = _open(files, path)
             meta.restored(f"{source}: {_name(path)}").write(copy.folder / path)
             restored = _open(StoreFiles(copy.folder), path, mode="r+")
@@ -265,7 +267,7 @@ def decompress_store(source: Path, target: Path) -> list[str]:
                 else _slabs(coded, restored)
             )
             _fill(restored, parts)
-    return [_name(path) for path in found]
+    return [_name(path) for path in marked]
 
 
 def stored_arrays(source: Path) -> Iterator[Stored]:
@@ -358,11 +360,11 @@ def missing_of(array: zarr.Array[Any], meta: ArrayMetadata) -> MissingValues:
     attributes = dict(meta.attributes)
     if isinstance(text := attributes.get("_FillValue"), str):
         attributes["_FillValue"] = _from_base64(text)
-    found = MissingValues.from_attributes(attributes, array.dtype) | MissingValues(
+    missing_values = MissingValues.from_attributes(attributes, array.dtype) | MissingValues(
         (chunked.NETCDF_FILL,)
     )
     fill = _number(array.fill_value)
-    return found | MissingValues.of(fill) if fill else found
+    return missing_values | MissingValues.of(fill) if fill else missing_values
 
 
 class _Copy:
@@ -391,8 +393,8 @@ class _Copy:
             what = f"cannot be written ({error.strerror})"
             raise ConfigError(what, where=str(self.target)) from None
         left_out = tuple(f"{path}/" if path else "" for path in self.without)
-        kept = [name for name in self.files.names() if not name.startswith(left_out)]
-        self.files.copy(kept, self.folder)
+        names = [name for name in self.files.names() if not name.startswith(left_out)]
+        self.files.copy(names, self.folder)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -440,26 +442,26 @@ def _written(
     in_chunks: bool,
 ) -> Mapping[str, Any]:
     """Write a compressed array into a folder and return its header."""
-    known, where = plan.missing | missing_of(array, original), f"/{array.path}"
-    why = chunked.refusal(array, bound, known) if in_chunks else "the container"
-    found = None if why else chunked.survey(array, bound, known, where)
-    why = why or (found.refusal if found else "")
+    missing_values, where = plan.missing | missing_of(array, original), f"/{array.path}"
+    why = chunked.refusal(array, bound, missing_values) if in_chunks else "the container"
+    surveyed = None if why else chunked.survey(array, bound, missing_values, where)
+    why = why or (surveyed.refusal if surveyed else "")
     options = plan.options_of(_name(array.path))
-    if found is not None and not why:
-        found = with_enhancer(array, found, options, where)
-        kept = {**found.header(), "storage": original.storage()}
-        meta = original.coded(array, found, {FILTERED: kept})
+    if surveyed is not None and not why:
+        surveyed = with_enhancer(array, surveyed, options, where)
+        about = {**surveyed.header(), "storage": original.storage()}
+        meta = original.coded(array, surveyed, {FILTERED: about})
         meta.write(folder)
         made = _open(StoreFiles(folder), "", mode="r+")
         _fill(made, _slabs(array, made))
         size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-        return about_chunks(kept, array, "interpolation (Zarr codec)", size, where)
+        return about_chunks(about, array, "interpolation (Zarr codec)", size, where)
     if in_chunks:
         log.warning("%s is written as a stream, which only scitoolkit reads: %s", where, why)
-    stream = compress_slabs(array, bound, options, missing=known, where=where)
+    stream = compress_slabs(array, bound, options, missing=missing_values, where=where)
     attributes = {key: value for key, value in original.attributes.items() if key != FILTERED}
-    kept = {"fields": dict(original.fields), "attributes": attributes}
-    meta = original.as_bytes(len(stream), {STREAM: LAYOUT, ORIGINAL: kept})
+    about = {"fields": dict(original.fields), "attributes": attributes}
+    meta = original.as_bytes(len(stream), {STREAM: LAYOUT, ORIGINAL: about})
     meta.write(folder)
     _fill(_open(StoreFiles(folder), "", mode="r+"), iter([np.frombuffer(stream, np.uint8)]))
     return Stored.of_stream(array.path, stream).about
@@ -567,14 +569,14 @@ def _without_lossy(meta: ArrayMetadata, where: str) -> ArrayMetadata:
 
 def _consolidated(files: StoreFiles) -> list[str]:
     """Return the paths of groups with consolidated metadata."""
-    found = []
+    entries = []
     for name in files.names():
         folder, _, leaf = name.rpartition("/")
         if leaf == ".zmetadata" or (
             leaf == "zarr.json" and json.loads(files.read(name)).get("consolidated_metadata")
         ):
-            found.append(folder)
-    return found
+            entries.append(folder)
+    return entries
 
 
 def _dims(meta: ArrayMetadata) -> list[str]:
@@ -587,12 +589,12 @@ def _json(files: StoreFiles, path: str, leaf: str) -> dict[str, Any] | None:
     if name not in files:
         return None
     try:
-        found = json.loads(files.read(name))
+        metadata = json.loads(files.read(name))
     except ValueError as error:
         raise DataError(f"invalid JSON: {error}", where=f"{files.path}: {name}") from None
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         raise DataError("not a JSON object", where=f"{files.path}: {name}")
-    return found
+    return metadata
 
 
 def _number(value: Any) -> float | None:

@@ -139,8 +139,8 @@ class LinearTaps:
             bits = np.unpackbits(
                 np.frombuffer(rest, np.uint8), count=NUM_TAPS * num * width, bitorder="little"
             )
-            found = bits.reshape(-1, width).astype(np.int64) << np.arange(width)
-            taps = (found.sum(axis=1) - (1 << width - 1)).astype(np.int16)
+            numbers = bits.reshape(-1, width).astype(np.int64) << np.arange(width)
+            taps = (numbers.sum(axis=1) - (1 << width - 1)).astype(np.int16)
         else:
             taps = np.frombuffer(rest, "<i2")
         return cls(bool(kind % 2), scale, limits, taps.reshape(num, NUM_TAPS), exponent)

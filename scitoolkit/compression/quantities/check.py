@@ -129,8 +129,8 @@ class Quantity:
         if self._axes is None:
             return excess
         shape = [len(range(n)[s]) for n, s in zip(self.grid.shape, self.region, strict=True)]
-        each = np.broadcast_to(excess, self.value.shape)
-        return np.broadcast_to(np.expand_dims(each, self._axes), shape)
+        by_point = np.broadcast_to(excess, self.value.shape)
+        return np.broadcast_to(np.expand_dims(by_point, self._axes), shape)
 
     @property
     def num_averaged(self) -> int:
@@ -163,8 +163,8 @@ def grid_of(
     """
     distinct = sorted(set(shapes.values()))
     if len(distinct) != 1:
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ConfigError(f"quantities of variables of different shape: {found}")
+        described = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ConfigError(f"quantities of variables of different shape: {described}")
     (shape,) = distinct
     if not shape:
         raise ConfigError("quantities of single numbers", allowed="arrays")
@@ -172,14 +172,14 @@ def grid_of(
         dims = [*(f"d{i}" for i in range(len(shape) - 4)), *"tzyx"][-len(shape) :]
     if len(dims) != len(shape) or len(set(dims)) != len(shape):
         raise ConfigError(f"dims {', '.join(dims)}", allowed=f"one name for each of {len(shape)}")
-    known = {k: np.asarray(v) for k, v in (coordinates or {}).items()}
-    if foreign := sorted(set(known) - set(dims)):
+    arrays = {k: np.asarray(v) for k, v in (coordinates or {}).items()}
+    if foreign := sorted(set(arrays) - set(dims)):
         raise ConfigError(
             f"coordinate {foreign[0]!r}",
             allowed=", ".join(dims),
             fix=nearest_name(foreign[0], list(dims)) or "",
         )
-    return Grid(shape, tuple(dims), known)
+    return Grid(shape, tuple(dims), arrays)
 
 
 def _region(text: QuantityText, grid: Grid) -> tuple[slice, ...]:

@@ -168,21 +168,21 @@ def compress_quantities(
     }
 
 
-def _missing(name: str, array: Any, given: Missing | Mapping[str, MissingValues]) -> MissingValues:
-    return missing_values_of(array, given.get(name) if isinstance(given, Mapping) else given)
+def _missing(name: str, array: Any, stated: Missing | Mapping[str, MissingValues]) -> MissingValues:
+    return missing_values_of(array, stated.get(name) if isinstance(stated, Mapping) else stated)
 
 
 def _variable(name: str, values: np.ndarray, missing: MissingValues, own: Bound | None) -> Variable:
-    found = Variable(values, missing, own, math.inf)
+    variable = Variable(values, missing, own, math.inf)
     if own is None or values.dtype.kind != "f":
-        return found
+        return variable
     if own.mode == "psnr":
         raise ConfigError(f"{name}: psnr with quantities", allowed="abs, rel, pw_rel, or none")
     cap = own.value
-    special = found.special
+    special = variable.special
     if own.mode == "rel" and (special is None or not special.all()):
-        cap = own.absolute(*value_extent(found.plain, special, own, name))
-    return replace(found, cap=cap)
+        cap = own.absolute(*value_extent(variable.plain, special, own, name))
+    return replace(variable, cap=cap)
 
 
 def _refuse_unbounded(problem: Problem) -> None:
@@ -344,7 +344,7 @@ def _outside(variable: Variable, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "f":
         return out
     plain, special = variable.plain, variable.special
-    kept = np.ones(values.size, bool) if special is None else ~special.reshape(-1)
+    not_special = np.ones(values.size, bool) if special is None else ~special.reshape(-1)
     if variable.own is not None:
         if variable.relative:
             out[exceeds(plain, values, variable.own.value)[0]] = True
@@ -353,7 +353,7 @@ def _outside(variable: Variable, values: np.ndarray) -> np.ndarray:
                 error = np.abs(plain.astype(np.float64) - values.astype(np.float64))
                 out |= (error > variable.cap).reshape(-1)
     out |= variable.missing.where(values).reshape(-1)
-    return out & kept
+    return out & not_special
 
 
 def _described(stream: bytes, about: Mapping[str, Any], quantities: Sequence[Quantity]) -> bytes:

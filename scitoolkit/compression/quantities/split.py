@@ -37,10 +37,12 @@ def split_bounds(
     for quantity in quantities:
         arguments = quantity.arguments_of(original)
         value = quantity.of_arguments(arguments)
-        found = {name: 1e-3 * _scale(original[name], name in relative) for name in quantity.fields}
+        allowed = {
+            name: 1e-3 * _scale(original[name], name in relative) for name in quantity.fields
+        }
         for _ in range(ROUNDS):
-            found = _shares(quantity, arguments, value, found, relative)
-        for name, bound in found.items():
+            allowed = _shares(quantity, arguments, value, allowed, relative)
+        for name, bound in allowed.items():
             bounds[name] = min(bounds[name], bound)
     return bounds
 
@@ -74,7 +76,7 @@ def _shares(
     for name, slope in slopes.items():
         with np.errstate(all="ignore"):
             allowed = quantity.spread(np.asarray(quantity.tolerance)) / slope
-        known = allowed[np.isfinite(value) & np.isfinite(allowed) & (allowed > 0)]
-        share = float(np.quantile(known, 1 - QUANTILE)) if known.size else math.inf
+        usable = allowed[np.isfinite(value) & np.isfinite(allowed) & (allowed > 0)]
+        share = float(np.quantile(usable, 1 - QUANTILE)) if usable.size else math.inf
         shares[name] = share / len(slopes)
     return shares

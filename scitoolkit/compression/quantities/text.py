@@ -87,17 +87,17 @@ class QuantityText:
         Raises:
             ConfigError: the expression is invalid or has no variable.
         """
-        found = parse(self.expression, _names(fields, dims), f"quantity {self.text!r}")
+        expression = parse(self.expression, _names(fields, dims), f"quantity {self.text!r}")
         averaged: tuple[str, ...] | None = None
-        if found.func.__name__ == _MEAN:
-            averaged = tuple(str(d) for d in found.args[1:]) or tuple(dims)
-            found = found.args[0]
-        if found.atoms(sympy.Function(_MEAN)) or not unknowns(found):
+        if expression.func.__name__ == _MEAN:
+            averaged = tuple(str(d) for d in expression.args[1:]) or tuple(dims)
+            expression = expression.args[0]
+        if expression.atoms(sympy.Function(_MEAN)) or not unknowns(expression):
             raise ConfigError(
                 f"quantity {self.text!r}",
                 allowed="at least one variable, and mean(...) only as the outermost function",
             )
-        return found, averaged
+        return expression, averaged
 
     def variables(self, fields: Sequence[str], dims: Sequence[str]) -> list[str]:
         """Return the names of the variables that it depends on, sorted."""
@@ -121,13 +121,13 @@ def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:
     names = Names(tuple(fields), tuple(dims), {})
     symbols = [names.symbol(dim) for dim in dims]
 
-    def along(given: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
-        if foreign := [str(g) for g in given if g not in symbols]:
+    def along(along_dims: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
+        if foreign := [str(g) for g in along_dims if g not in symbols]:
             raise ValueError(f"{foreign[0]} is none of the dims {', '.join(dims)}")
-        return list(given)
+        return list(along_dims)
 
-    def gradient(f: sympy.Expr, *given: sympy.Expr) -> sympy.Expr:
-        return sympy.sqrt(sum(sympy.diff(f, d) ** 2 for d in along(given) or symbols))
+    def gradient(f: sympy.Expr, *dims_of: sympy.Expr) -> sympy.Expr:
+        return sympy.sqrt(sum(sympy.diff(f, d) ** 2 for d in along(dims_of) or symbols))
 
     def divergence(*components: sympy.Expr) -> sympy.Expr:
         _enough(components, dims)
@@ -144,8 +144,8 @@ def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:
         two = sympy.diff(u, z[0]) - sympy.diff(w[0], x)
         return sympy.sqrt(one**2 + two**2 + flat**2)
 
-    def mean(f: sympy.Expr, *given: sympy.Expr) -> sympy.Expr:
-        return sympy.Function(_MEAN)(f, *along(given))
+    def mean(f: sympy.Expr, *dims_of: sympy.Expr) -> sympy.Expr:
+        return sympy.Function(_MEAN)(f, *along(dims_of))
 
     functions = {
         "gradient": gradient,

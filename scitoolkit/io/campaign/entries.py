@@ -10,6 +10,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
+    SIMULATION,
     Array,
     Options,
     Plain,
@@ -91,7 +92,7 @@ def _labels(header: Header, dim: str, size: int) -> list[str]:
 
 
 def require_same_entries(segments: Segments, arrays: Iterable[Array], options: Options) -> None:
-    """Raise if files have other values along a dim of which entries are chosen or channels.
+    """Raise if files have other values along a dim whose entries are chosen, channels or members.
 
     Args:
         segments: of the campaign.
@@ -102,7 +103,8 @@ def require_same_entries(segments: Segments, arrays: Iterable[Array], options: O
         DataError: with the first such file and both ranges.
     """
     first = segments.header(int(segments.file[0]))
-    dims = chosen_dims(first, options) | _component_dims(first, arrays, options)
+    roles = {COMPONENT, SIMULATION} if _joins_members(segments) else {COMPONENT}
+    dims = chosen_dims(first, options) | _dims_of(first, arrays, options, roles)
     texts = {dim: names for dim in dims if (names := _names_along(first, dim))}
     for number in _files(segments.file) if dims else ():
         header = segments.header(number)
@@ -121,14 +123,23 @@ def require_same_entries(segments: Segments, arrays: Iterable[Array], options: O
                 )
 
 
-def _component_dims(header: Header, arrays: Iterable[Array], options: Options) -> frozenset[str]:
-    """Return the dims of the arrays whose entries are components."""
+def _joins_members(segments: Segments) -> bool:
+    """Return whether a simulation consists of the same member of several files."""
+    places = np.unique(np.stack([segments.simulation, segments.file]), axis=1)
+    several = bool((np.bincount(places[0]) > 1).any())
+    return several and bool((np.asarray(segments.member) >= 0).any())
+
+
+def _dims_of(
+    header: Header, arrays: Iterable[Array], options: Options, roles: set[str]
+) -> frozenset[str]:
+    """Return the dims of the arrays that have one of some roles."""
     dims: set[str] = set()
     for array in arrays:
         stored = header.variables.get(array.path)
         names = () if stored is None else named_dims(header, stored, options)
         if len(names) == len(array.roles):
-            dims |= {n for n, role in zip(names, array.roles, strict=True) if role == COMPONENT}
+            dims |= {n for n, role in zip(names, array.roles, strict=True) if role in roles}
     return frozenset(dims)
 
 

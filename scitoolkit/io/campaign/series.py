@@ -267,6 +267,8 @@ def _with_breaks(samples: Sequence[Series], steps: Sequence[int], options: Optio
 
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     one_each = len({s.path for s in series}) == len(series)
+    if options.files == "auto" and not one_each:
+        return _members(series, options) or _named(series)
     if options.files == "auto" and one_each and len(series) > 1:
         whole = _in_time(series, options)
         names = [] if whole is None else _parameters(whole)
@@ -287,6 +289,21 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
         for members in sets.values():
             _require_no_repeated_row(members)
     return _named(series)
+
+
+def _members(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+    """Return the members of files that each hold all of them, if their times continue; else {}."""
+    by_member: dict[tuple[str, int], list[Series]] = {}
+    for one in series:
+        by_member.setdefault((one.group, one.member), []).append(one)
+    paths = {s.path for s in series}
+    if len(paths) < 2 or any(len(m) != len(paths) for m in by_member.values()):
+        return {}
+    whole = [_in_time(parts, options) for parts in by_member.values()]
+    if any(parts is None or _parameters(parts) for parts in whole):
+        return {}
+    _logger.info("%d files are parts of %d members: their times continue", len(paths), len(whole))
+    return {parts[0].name: parts for parts in whole if parts}
 
 
 def _parameters(series: Sequence[Series]) -> list[str]:

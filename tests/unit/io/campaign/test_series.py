@@ -8,6 +8,9 @@ import xarray as xr
 import scitoolkit
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign.kept import training_moments
+from scitoolkit.io.campaign.measure import Question
+from scitoolkit.io.campaign.rows import row_sets
 
 
 def files(folder, times, units=(), attrs=(), scalars=(), calendars=()):
@@ -180,3 +183,40 @@ def test_files_of_one_sample_that_are_missing_are_a_gap(tmp_path, timed):
     found = open_campaign(tmp_path, ["u"], Options(gaps="split"))
     assert found.index.breaks.tolist() == [3]
     assert found.index.starts(found.index.blocks, 2).tolist() == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("order", [("time", "member", "x"), ("member", "time", "x")])
+@pytest.mark.parametrize("names", [[0, 1, 2], ["r1", "r2", "r3"], None])
+def test_members_continue_in_several_files(tmp_path, order, names):
+    values = np.random.default_rng(0).random((18, 3, 5))
+    coords = {} if names is None else {"member": names}
+    for part in range(3):
+        rows = slice(6 * part, 6 * part + 6)
+        data = xr.Dataset({"u": (("time", "member", "x"), values[rows])}, coords)
+        data = data.assign_coords(time=np.arange(18.0)[rows]).transpose(*order)
+        data.to_netcdf(tmp_path / f"part{part}.nc", engine="h5netcdf")
+    campaign = scitoolkit.open_campaign(tmp_path, ["u"])
+    assert campaign.found.index.bounds.tolist() == [0, 18, 36, 54]
+    for member in range(3):
+        np.testing.assert_array_equal(campaign.dataset(member)["u"], values[:, member])
+    seen = np.concatenate([b["x"].reshape(-1, 5) for b in campaign.loader(4, horizon=0, seed=1)])
+    np.testing.assert_allclose(np.sort(seen, 0), np.sort(values.reshape(-1, 5), 0))
+    found = campaign.found
+    measured, _ = training_moments(found, row_sets(found), found.index.blocks, Question(1, ("u",)))
+    change = np.sqrt(np.mean(np.diff(values, axis=0) ** 2))
+    assert measured.changes["u"].root_mean_square()[0] == pytest.approx(change, rel=1e-9)
+    if names is None:
+        return
+    data.assign_coords(member=names[::-1]).to_netcdf(tmp_path / "part2.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="entries of member"):
+        open_campaign(tmp_path, ["u"])
+
+
+def test_members_that_start_again_are_other_simulations(tmp_path):
+    for start in range(3):
+        values = np.random.default_rng(start).random((6, 2, 5))
+        data = xr.Dataset(
+            {"u": (("time", "member", "x"), values)}, {"time": np.arange(6) + 2.0 * start}
+        )
+        data.to_netcdf(tmp_path / f"start{start}.nc", engine="h5netcdf")
+    assert simulations(tmp_path) == 6
