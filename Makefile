@@ -11,6 +11,9 @@ LOCKED := $(PIP) -c requirements.lock
 # tests/helpers/file_order.py sorts them.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
+# Where it is set, every process that a test starts would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs docs-version lock clean
 
 help:

@@ -18,7 +18,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 KINDS = ("datasets", "surrogates", "workflows")
 CARRIED = {".md", ".yaml", ".sh"}
 KERNELS = "scitoolkit/ops/codegen/_prebuilt"
-ARCHIVE = "libraries.tar.xz"  # as in scitoolkit.ops.codegen.prebuilt
+# As in scitoolkit.ops.codegen.prebuilt.
+ARCHIVE = "libraries.tar.xz"
+DIGESTS = "libraries.sha256"
 
 
 def archive(files: Sequence[Path], root: Path, target: Path) -> Path:
@@ -56,6 +58,7 @@ class ContentHook(BuildHookInterface[Any]):
         if libraries:
             packed = archive(libraries, root / KERNELS, scratch / ARCHIVE)
             build_data["force_include"][str(packed)] = f"{KERNELS}/{ARCHIVE}"
+            build_data["force_include"][str(root / KERNELS / DIGESTS)] = f"{KERNELS}/{DIGESTS}"
             build_data["pure_python"] = False
             build_data["tag"] = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
         lines = (root / ".gitignore").read_text(encoding="utf-8").splitlines()

@@ -139,6 +139,7 @@ def compile_all(sources: Path, jobs: int) -> None:
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(build, sorted(sources.glob("*.c"))))
+    prebuilt.write_digests()
     for level in levels:
         sizes = [path.stat().st_size for path in (prebuilt.PREBUILT / level).iterdir()]
         print(f"{level}: {len(sizes)} libraries, {sum(sizes) / 1e6:.1f} MB")

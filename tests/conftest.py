@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -24,6 +25,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if getattr(getattr(item, "function", None), "needs_device", False):
             item.add_marker(pytest.mark.device)
+
+
+def pytest_collection_finish():
+    """Spare the collector of cycles the modules and tests, which live until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    """Let the interpreter finalise them: bindings of C++ report frozen objects as leaks."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -46,9 +46,12 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
         contents: {path: text or bytes}.
 
     Raises:
-        OSError: a file cannot be written, or a path is a folder; all files are as they were.
+        OSError: a file cannot be written or replaced, or a path is a folder; all files are as they
+            were.
     """
     temporaries = {path: temporary_name(path) for path in contents}
+    earlier = {path: path.with_name(f"{temporaries[path].name}.old") for path in contents}
+    replaced: list[Path] = []
     for path in contents:
         if path.is_dir():  # else found by a rename, when other files have been replaced
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -57,11 +60,23 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
             data = contents[path]
             temporary.write_bytes(data.encode() if isinstance(data, str) else data)
             flush_file(temporary)
+        for path, copy in earlier.items():
+            if path.exists():
+                copy.unlink(missing_ok=True)
+                shutil.copy2(path, copy, follow_symlinks=False)
         for path, temporary in temporaries.items():
+            replaced.append(path)
             temporary.replace(path)
+    except BaseException:
+        for path in replaced:
+            if earlier[path].exists():
+                earlier[path].replace(path)
+            elif not temporaries[path].exists():  # it is in the place where no file was
+                path.unlink(missing_ok=True)
+        raise
     finally:
-        for temporary in temporaries.values():
-            temporary.unlink(missing_ok=True)
+        for path in (*temporaries.values(), *earlier.values()):
+            path.unlink(missing_ok=True)
 
 
 def move_into_place(temporary: Path, path: Path) -> None:

@@ -190,6 +190,21 @@ STK_SORT(int32_t)
 #define stk_sigmoid(x) _Generic((x), float: stk_sigmoid_float, default: stk_sigmoid_double)(x)
 #define stk_gelu(x) _Generic((x), float: stk_gelu_float, default: stk_gelu_double)(x)
 #define stk_gelu_tanh(x) _Generic((x), float: stk_gelu_tanh_float, default: stk_gelu_tanh_double)(x)
+/* Divisions as torch has them: the remainder has the sign of b, and is exact as fmod is. */
+static inline double stk_remainder(double a, double b) {
+  const double r = fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline double stk_floor_divided(double a, double b) {
+  const double r = fmod(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0));
+  const double whole = floor(q) + (q - floor(q) > 0.5);
+  return b == 0 ? a / b : q == 0 ? copysign(0.0, a / b) : whole;
+}
+static inline int64_t stk_remainder_whole(int64_t a, int64_t b) {
+  if (b == 0 || b == -1) return 0; /* torch refuses 0; the least number divided by -1 traps */
+  const int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 /* An index as in torch, where negative ones count from the end; clamped to the array. */
 static inline int64_t stk_within(int64_t i, int64_t size) {
   i += i < 0 ? size : 0;

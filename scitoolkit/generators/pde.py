@@ -147,10 +147,23 @@ class EquationsGenerator(SpectralGenerator):
                 )
         if not self.walls:
             return
-        box, rates = self._rates_of_random_states(system)
-        axes = range(-self.space, 0)
+        axes, signs = range(-self.space, 0), self._signs()
+        box, whole = self._rates_of_random_states(system)
+        _, rates = self._rates_of_random_states(system.without_coordinates())
+        for number, field in enumerate(system.evolving):
+            for axis, dim in enumerate(self.dims):
+                local = box.inside(whole[number] - rates[number])
+                ends = np.abs(np.take(local, (0, -1), axis)).max()
+                odd = dim in self.walls and signs[number, axis] < 0
+                if odd and not ends <= EDGE * np.abs(whole[number]).max():
+                    raise ValueError(
+                        f"walls: terms with coordinates in the rate of {field} are {ends:.3g} at a "
+                        f"wall of {dim}; allowed: 0, as walls.{dim}.{field} is value; fix: a "
+                        f"factor sin({np.pi / self.length:.12g}*{dim}), or another field, as for "
+                        "walls of value A"
+                    )
         spectra = np.fft.rfftn(rates, axes=axes)
-        other = np.fft.irfftn(box.symmetric(spectra, self._signs()), box.sizes, axes)
+        other = np.fft.irfftn(box.symmetric(spectra, signs), box.sizes, axes)
         for number, field in enumerate(system.evolving):
             size = np.sqrt(np.mean(rates[number] ** 2))
             if not np.abs(other[number] - rates[number]).max() <= BALANCE * size:
@@ -314,7 +327,7 @@ class EquationsGenerator(SpectralGenerator):
 
         system, single = self.system(), len(self.unknowns) == 1
         box, signs = self.box(), self._signs()
-        rest = system.rate(box, self.largest())
+        rest = system.rate(box, self.largest(), signs)
         linear = np.stack([system.symbol(row, box.waves()) for row in system.evolving.values()])
         step = etdrk4(linear, self.time_step, rest)
         if self.walls:  # rounding would grow in what has not the symmetry
@@ -349,7 +362,8 @@ class EquationsGenerator(SpectralGenerator):
                 for f in (start[[number]], values[:, number])
             )
             if f"mean_{field}" in self.invariant_bounds():
-                size = max(float(np.sqrt(np.mean(first**2))), np.finfo(float).tiny)
+                rms = (np.sqrt(np.mean(f**2, axes)).max() for f in (first, own))
+                size = max(*map(float, rms), np.finfo(float).tiny)  # a force may start from zero
                 change = np.abs(own.mean(axes) - first.mean()).max()
                 drifts[f"mean_{field}"] = float(change) / size
             share = max(tail(f, self.space, largest, units_of_waves) for f in (first, own))
@@ -382,23 +396,30 @@ class EquationsGenerator(SpectralGenerator):
         import numpy as np
 
         system = self.system()
-        _, rates = self._rates_of_random_states(system)
+        _, rates = self._rates_of_random_states(system, self._signs())
         bounds = {}
-        for values, signs, field in zip(rates, self._signs(), system.evolving, strict=True):
+        for values, sign, field in zip(rates, self._signs(), system.evolving, strict=True):
             balanced = abs(values.mean()) <= BALANCE * np.sqrt(np.mean(values**2))
-            if balanced and (signs > 0).all():  # the mean of an odd field is always zero
+            if balanced and (sign > 0).all():  # the mean of an odd field is always zero
                 bounds[f"mean_{field}"] = DRIFT
         return bounds
 
-    def _rates_of_random_states(self, system: SpectralSystem) -> tuple[MirroredBox, np.ndarray]:
-        """Return a small box and the rates (fields, points...) of random states in it."""
+    def _rates_of_random_states(
+        self, system: SpectralSystem, continued: np.ndarray | None = None
+    ) -> tuple[MirroredBox, np.ndarray]:
+        """Return a small box and the rates (fields, points...) of random states in it.
+
+        Args:
+            system: the equations.
+            continued: signs by which rates with coordinates continue behind walls, if they do.
+        """
         import numpy as np
 
         cells = 16
         # Of a single wave, terms of another symmetry may cancel each other: sin**2 + cos**2.
         small = self.model_copy(update={"cells": cells, "longest": 2})
         box, rng, axes = small.box(), np.random.default_rng(0), range(-self.space, 0)
-        rest = system.rate(box, cells // 2 - 1)
+        rest = system.rate(box, cells, continued)  # no wave is lost, so that points are exact
         states = [
             small._random(rng, number) + 0.5 * (signs > 0).all()
             for number, signs in enumerate(self._signs())

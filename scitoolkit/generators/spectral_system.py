@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ class Row:
         rest: compiled expression of the values of `keys` and of coordinates.
         keys: (field, orders) in the rest.
         degree: of the products of fields in the rest.
+        uniform: the terms of the rest that do not depend on coordinates; None if all of them.
     """
 
     linear: Mapping[tuple[int, ...], float]
     rest: Callable[[Mapping[Key, Any], Mapping[str, Any]], Any]
     keys: Sequence[Key]
     degree: int
+    uniform: Callable[[Mapping[Key, Any], Mapping[str, Any]], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,22 @@ class SpectralSystem:
             total += coefficient * _power(waves, orders)
         return total if np.abs(total.imag).any() else total.real
 
-    def rate(self, box: MirroredBox, largest: int) -> Callable[[np.ndarray], np.ndarray]:
+    def without_coordinates(self) -> SpectralSystem:
+        """Return the system without the terms of rates that depend on coordinates."""
+        evolving = {f: replace(r, rest=r.uniform or r.rest) for f, r in self.evolving.items()}
+        return replace(self, evolving=evolving)
+
+    def rate(
+        self, box: MirroredBox, largest: int, signs: np.ndarray | None = None
+    ) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function of spectra (fields, waves...) that is the rest of their rates.
 
         Args:
             box: points and waves.
             largest: wavenumber, in waves per length of the box, beyond which the rest is truncated.
+            signs: (evolving fields, dims) as for `MirroredBox.extended`. Rates that depend on
+                coordinates then continue behind walls with the symmetry of their field, and
+                otherwise as functions of the distance from the walls.
         """
         waves, axes, size = box.waves(), range(-len(self.dims), 0), box.sizes
         limit = (largest + 0.5) * 2 * np.pi / box.length
@@ -96,18 +108,25 @@ class SpectralSystem:
             symbol = self.symbol(row, waves)
             inverses[name] = np.divide(-1, symbol, out=np.zeros_like(symbol), where=symbol != 0)
 
-        def values(spectra: Mapping[str, np.ndarray], row: Row) -> np.ndarray:
+        def values(
+            spectra: Mapping[str, np.ndarray], row: Row, sign: np.ndarray | None = None
+        ) -> np.ndarray:
             at = {
                 (field, orders): np.fft.irfftn(factors[orders] * spectra[field], size, axes)
                 for field, orders in row.keys
             }
-            return resolved * np.fft.rfftn(np.broadcast_to(row.rest(at, points), size), axes=axes)
+            made = np.broadcast_to(row.rest(at, points), size)
+            if sign is not None and row.uniform is not None:
+                made = box.extended(box.inside(made)[None], sign[None])[0]
+            return resolved * np.fft.rfftn(made, axes=axes)
 
         def rest(state: np.ndarray) -> np.ndarray:
             spectra = dict(zip(self.evolving, state, strict=True))
             for name, row in self.following.items():
                 spectra[name] = inverses[name] * values(spectra, row)
-            return np.stack([values(spectra, row) for row in self.evolving.values()])
+            rows = self.evolving.values()
+            own = [None] * len(rows) if signs is None else signs
+            return np.stack([values(spectra, r, sign) for r, sign in zip(rows, own, strict=True)])
 
         return rest
 
@@ -146,7 +165,7 @@ def system_of(
     rows, steady = {}, []
     for text in equations:
         expression = sympy.expand(parse(text, names, "generator.equations"))
-        outside = expression.xreplace({n: sympy.Integer(1) for n in unknowns(expression)})
+        outside = expression.xreplace(_ones(expression))
         if names.symbol("t") in outside.free_symbols:
             raise _refused(text, "depends on time itself", "coordinates of space, and constants")
         times = [n for n in unknowns(expression) if derivative_of(n, names.dims)[1][0]]
@@ -217,7 +236,8 @@ def _row(expression: sympy.Expr, field: str, names: Names) -> Row:
                 linear[tuple(orders)] = linear.get(tuple(orders), 0.0) + float(factor)
                 continue
         terms.append(term)
-    rest = sympy.Add(*terms)
+    rest, coordinates = sympy.Add(*terms), {names.symbol(d) for d in names.dims}
+    uniform = [t for t in terms if not coordinates & t.xreplace(_ones(t)).free_symbols]
     symbols = {n: sympy.Dummy(f"f{i}") for i, n in enumerate(sorted(unknowns(rest), key=str))}
     place = {}
     for node, symbol in symbols.items():
@@ -228,4 +248,13 @@ def _row(expression: sympy.Expr, field: str, names: Names) -> Row:
         degree = sympy.Poly(replaced, *symbols.values()).total_degree() if symbols else 0
     except sympy.PolynomialError:
         degree = HIGHEST
-    return Row(linear, compiled(replaced, place), tuple(place.values()), min(degree, HIGHEST))
+    plain = None
+    if len(uniform) < len(terms):
+        plain = compiled(sympy.Add(*uniform).xreplace(symbols), place)
+    keys = tuple(place.values())
+    return Row(linear, compiled(replaced, place), keys, min(degree, HIGHEST), plain)
+
+
+def _ones(expression: sympy.Expr) -> dict[sympy.Expr, sympy.Integer]:
+    """Return the replacement of fields and derivatives that leaves coordinates and constants."""
+    return {n: sympy.Integer(1) for n in unknowns(expression)}

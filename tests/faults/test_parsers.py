@@ -44,10 +44,10 @@ def _unexpected(parsers: WarmStart, parser: str, count: int, first: int = 0) -> 
 
 @pytest.mark.parametrize("parser", PARSERS)
 def test_damaged_input_is_refused(parsers, parser):
-    assert _unexpected(parsers, parser, 150) == []
+    assert _unexpected(parsers, parser, 50) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS)
 def test_much_damaged_input_is_refused(parsers, parser):
-    assert _unexpected(parsers, parser, 5000, 1000) == []
+    assert _unexpected(parsers, parser, 6000, 50) == []

@@ -1,4 +1,4 @@
-"""The command line in a separate process."""
+"""The command line, and code of pages, in a separate process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import functools
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +26,28 @@ class Outcome:
 
 def run_process(folder: Path, *arguments: str, timeout: float = 240) -> Outcome:
     """Run the command line in a folder, in a fork of a process that has imported the package."""
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = _server().run(folder, [str(each) for each in arguments], variables, timeout)
+    return _run(None, folder, [str(argument) for argument in arguments], timeout)
+
+
+def run_code(folder: Path, code: str, timeout: float = 240, **variables: str) -> Outcome:
+    """Run Python code in a folder, in such a fork, with warnings as errors."""
+    return _run(Path(__file__).with_name("run_code.py"), folder, [code], timeout, variables)
+
+
+def _run(
+    script: Path | None,
+    folder: Path,
+    arguments: list[str],
+    timeout: float,
+    variables: Mapping[str, str] | None = None,
+) -> Outcome:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(variables or {})}
+    done = _server(script).run(folder, arguments, environment, timeout)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 @functools.cache
-def _server() -> WarmStart:
-    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"})
+def _server(script: Path | None) -> WarmStart:
+    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=script)
     atexit.register(server.close)
     return server

@@ -16,7 +16,13 @@ from multiprocessing import reduction
 
 from rank_process import Rank
 
-_MODULES = ["training_worker", "torch.distributed.fsdp", "torch.distributed.tensor"]
+# The first step of any optimizer imports torch._dynamo.
+_MODULES = [
+    "training_worker",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+]
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(_MODULES)
 

@@ -13,6 +13,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -23,9 +24,15 @@ from types import SimpleNamespace
 
 from rank_process import Rank
 
+# A frozen object lives until its process ends, which the bindings of Triton report as leaks.
+FROZEN = re.compile(r"^(nanobind: | - leaked | - \.\.\. skipped|See https://nanobind).*\n?", re.M)
+
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
     "torch",
+    "torch._dynamo",  # the first step of any optimizer imports it
+    "torch_geometric.data",
+    "dask.array",
     "h5py",
     "h5netcdf",
     "xarray",
@@ -100,7 +107,8 @@ class WarmStart:
         finally:
             for file in outputs:
                 os.close(file)
-        return subprocess.CompletedProcess(list(arguments), code, *texts)
+        out, err = texts
+        return subprocess.CompletedProcess(list(arguments), code, out, FROZEN.sub("", err))
 
     def _reply(self, seconds: float) -> str:
         if not select.select([self._replies], [], [], seconds)[0]:
@@ -223,10 +231,12 @@ def main() -> None:
         runpy.run_path(script)  # its imports
     gc.freeze()  # forks do not copy pages by collecting what they share
     arguments = _serve(int(sys.argv[1]), sys.argv[2])
-    if arguments and script:
+    if not arguments:
+        os._exit(0)  # without the report on what is frozen
+    if script:
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")
-    elif arguments:
+    else:
         from scitoolkit.training import launch
 
         launch.subprocess = SimpleNamespace(Popen=ForkedRank)

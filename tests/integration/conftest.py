@@ -4,10 +4,10 @@ import functools
 from pathlib import Path
 
 import pytest
+from coarse_field import write_coarse_field
 from command_line import Outcome, run_process
 
 from scitoolkit.cli.main import run_cli
-from scitoolkit.io.fields import open_fields, write_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflows" / "sst_forecast"
@@ -16,11 +16,7 @@ WORKFLOW = ROOT / "workflows" / "sst_forecast"
 @pytest.fixture(scope="session")
 def small_sst(tmp_path_factory) -> Path:
     """Real monthly sea-surface temperature, every sixth cell."""
-    (source,) = (ROOT / "datasets" / "ersst_v5").glob("*.nc")
-    path = tmp_path_factory.mktemp("data") / "small.nc"
-    with open_fields(source, "sst") as dataset:
-        small = dataset.isel(lat=slice(None, None, 6), lon=slice(None, None, 6)).load()
-    return write_fields(small, path)
+    return write_coarse_field(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def command(tmp_path, monkeypatch, capsys):
 def quick_run(small_sst, tmp_path_factory):
     """Return the folder, arguments and outcome of a short run of the forecasts' workflow."""
     folder = tmp_path_factory.mktemp("quick")
-    quick = ("training.epochs=2", "ensemble=1")
+    quick = ("training.epochs=2", "ensemble=1", "harmonics=[2]", "pod.rank=2")
     arguments = ("run", WORKFLOW, f"data.path={small_sst}", *quick, "--json")
     outcome = run_process(folder, *arguments)
     assert outcome.code == 0, outcome.err

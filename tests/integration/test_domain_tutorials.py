@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_code
 from pages import page, shortened
 
 FEWER = {
@@ -33,7 +31,7 @@ FEWER = {
 }
 
 
-RUN = "subprocess.run([sys.executable, '-W', 'error', '-m', *{!r}.split()], check=True)"
+RUN = "assert run_cli({!r}.split()[1:]) == 0"
 
 
 @pytest.mark.parametrize("name", FEWER)
@@ -78,19 +76,13 @@ def test_the_forecasting_tutorial_prints_the_output_on_the_page(tmp_path):
 
 def program(text: str) -> str:
     """Return the Python blocks of a page as one program that calls the commands in between."""
-    parts = ["import subprocess", "import sys"]
+    parts = ["from scitoolkit.cli.main import run_cli"]
     for language, block in re.findall(r"^```(python|bash)\n(.*?)^```", text, re.M | re.S):
         parts += [block] if language == "python" else map(RUN.format, block.splitlines())
     return "\n".join(parts)
 
 
 def run(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-u", "-W", "error", "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_code(folder, code)
+    assert done.code == 0, done.err
+    return done.out

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run_code
 from pages import page, python_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,11 +30,5 @@ def test_a_page_runs(name, tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     shutil.copytree(ROOT / "workflows" / "water_deepmd", tmp_path / "workflows" / "water_deepmd")
     fewer_frames(tmp_path / "datasets" / "water_deepmd")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_code(tmp_path, code)
+    assert done.code == 0, done.err

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_code, run_process
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,10 +35,8 @@ def test_the_first_screen_has_a_command():
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_blocks_run(block, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_code(ROOT, block)
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("command", commands())
@@ -46,13 +45,8 @@ def test_commands_run(command, tmp_path, monkeypatch):
     assert name == "scitoolkit"
     for kind in ("workflows", "surrogates", "datasets"):
         (tmp_path / kind).symlink_to(ROOT / kind)
-    done = subprocess.run(
-        [sys.executable, "-m", "scitoolkit", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_process(tmp_path, *arguments)
+    assert done.code == 0, done.err
 
 
 def test_the_table_holds_the_stored_results():

@@ -21,6 +21,8 @@ LONG = (
     "training.epochs=40",
     "training.early_stopping=null",
     "ensemble=1",
+    "harmonics=[2]",
+    "pod.rank=2",
     "training.checkpoint.every_steps=3",
 )
 

@@ -1,11 +1,9 @@
-"""The Python blocks of each tutorial run in order in a separate folder."""
+"""The Python blocks of each tutorial run in order, in a process and a folder of their own."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from command_line import run_code
 from pages import page, python_blocks, shortened
 
 RUN = (
@@ -42,15 +40,5 @@ def test_the_blocks_of_a_tutorial_run(name, tmp_path):
     blocks = python_blocks(page(name))
     assert blocks
     code = shortened("\n".join(blocks), SHORTER.get(name, {}))
-    done = subprocess.run(
-        # torch-geometric calls torch.jit.script while it is imported.
-        [
-            *(sys.executable, "-W", "error"),
-            *("-W", "ignore:`torch.jit.script`:DeprecationWarning", "-c", code),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_code(tmp_path, code, timeout=300)
+    assert done.code == 0, done.err

@@ -13,10 +13,11 @@ from pages import page, shortened
 
 from scitoolkit.cli.main import run_cli
 
+QUICK = ["training.epochs=1", "ensemble=1", "harmonics=[2]", "pod.rank=2"]
 FEWER = {
-    "run forecast.yaml\n": "run forecast.yaml training.epochs=1\n",
+    "run forecast.yaml\n": f"run forecast.yaml {' '.join(QUICK)}\n",
     "training.steps=300": "training.steps=2 training.batch_size=4",
-    'run("forecast.yaml")': 'run("forecast.yaml", ["training.epochs=1"])',
+    'run("forecast.yaml")': f'run("forecast.yaml", {QUICK})',
 }
 
 

@@ -1,7 +1,8 @@
 """Workflows that train a network, on a device other than the CPU: train, evaluate, report.
 
-The quick ones run with every test of the device contract, on fewer frames and steps; `slow` ones
-are all others that train one, as they are shipped except for the number of steps.
+The quick ones run with every test of the device contract, on fewer frames, cells and steps; `slow`
+ones are all others that train one, and the forecast of all cells, as they are shipped except for
+the number of steps.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coarse_field import write_coarse_field
 
 from scitoolkit import api
 from scitoolkit.testing.device import require_gpu
@@ -23,9 +25,10 @@ QUICK = {
     "field_surrogate": ("training.steps=2", "rollout.evaluate=1", "rollout.long=0"),
     "rayleigh_benard": ("training.steps=2",),
     "node_classification": ("training.epochs=2",),
-    "sst_forecast": ("training.epochs=1", "ensemble=1"),
+    "sst_forecast": ("training.epochs=1", "ensemble=1", "harmonics=[2]", "pod.rank=2"),
 }
 SLOW = {
+    "sst_forecast": ("training.epochs=1", "ensemble=1"),
     "acac_mace": ("training.steps=2", "statistics_frames=4"),
     "fine_tune": ("training.steps=2", "statistics_frames=4"),
     "silicon_mace": ("training.steps=2",),
@@ -57,12 +60,23 @@ def few_frames(name: str, folder: Path) -> Path | None:
 @pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    ("name", "settings"),
+    [
+        *(pytest.param(*case, id=case[0]) for case in QUICK.items()),
+        *(
+            pytest.param(*case, id=f"{case[0]}-slow", marks=pytest.mark.slow)
+            for case in SLOW.items()
+        ),
+    ],
 )
-def test_workflow(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workflow(
+    name: str, settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     require_gpu()
     monkeypatch.chdir(tmp_path)
-    run = api.train(name, {**QUICK, **SLOW}[name])
+    if (name, settings) == ("sst_forecast", QUICK["sst_forecast"]):
+        settings = (*settings, f"data.path={write_coarse_field(tmp_path)}")
+    run = api.train(name, settings)
     data = few_frames(name, tmp_path)
     results = api.evaluate(run.path, data)
     assert all(np.isfinite(v) for v in results.metrics.values() if isinstance(v, float))

@@ -28,7 +28,8 @@ MODULES = sorted(
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)
-    assert doctest.testmod(module).failed == 0
+    if ">>>" in Path(module.__file__).read_text(encoding="utf-8"):
+        assert doctest.testmod(module).failed == 0
 
 
 def test_no_circle_of_files():

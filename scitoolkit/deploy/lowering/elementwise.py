@@ -47,7 +47,7 @@ _UNARY = {
     "digamma": "stk_digamma({0})",
     "isnan": "{0} != {0}",
     "isinf": "fabs({0}) == INFINITY",
-    "signbit": "{0} < 0 || 1 / {0} < 0",
+    "signbit": "copysign(1.0, {0}) < 0",
 }
 _BINARY = {
     "mul": "{0} * {1}",
@@ -68,7 +68,8 @@ _BINARY = {
     "bitwise_xor": "{0} ^ {1}",
     "__lshift__": "{0} << {1}",
     "__rshift__": "{0} >> {1}",
-    "remainder": "{0} - floor((double){0} / {1}) * {1}",
+    "logical_xor": "!{0} != !{1}",
+    "remainder": "stk_remainder({0}, {1})",
     **{
         name: f"{name}({{0}}, {{1}})"
         for name in ("atan2", "hypot", "fmod", "fmax", "fmin", "copysign")
@@ -126,6 +127,7 @@ class Elementwise(Lowering):
         "aten.sub.Tensor",
         "aten.sub.Scalar",
         "aten.rsub.Scalar",
+        "aten.remainder.Scalar_Tensor",
         "aten.gelu.default",
         "aten.clamp.default",
         "aten.clamp.Tensor",
@@ -150,11 +152,10 @@ class Elementwise(Lowering):
         values: list[Value] = []
         computing = _computing(args, dtype)
         given = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
-        if name in ("div", "reciprocal", "rsqrt"):  # integers divide to real numbers, not in C
-            given = [_real(g, a, computing) for g, a in zip(given, args, strict=False)]
+        given = [_real(g, a, computing) for g, a in zip(given, args, strict=False)]
         text = _text(name, args, given, computing, bool_result=dtype == "bool")
-        if name in ("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "bitwise_and"):
-            dtype = "bool" if dtype == "bool" else dtype
+        if name == "add" and dtype == "bool":  # or
+            text = f"({text}) != 0"
         if dtype not in C_TYPES:
             raise_dtype(target, dtype)
         return Expr(text, tuple(values), tuple(like.shape), dtype)
@@ -179,10 +180,16 @@ def raise_dtype(target: str, dtype: str) -> None:
 
 
 def _real(text: str, given: Any, dtype: str) -> str:
-    """Return an operand cast to a floating-point dtype if it is an array of integers."""
-    integer = isinstance(given, View | Expr) and not given.dtype.startswith("float")
-    integer |= isinstance(given, torch.Tensor) and not given.is_floating_point()
-    return f"({C_TYPES[dtype]}){text}" if integer and dtype.startswith("float") else text
+    """Return an operand cast to a floating-point dtype if it is an array of integers.
+
+    Integers divide to real numbers in torch, not in C.
+    """
+    whole = isinstance(given, View | Expr | torch.Tensor) and _own_dtype(given).startswith("int")
+    return f"({C_TYPES[dtype]}){text}" if whole and dtype.startswith("float") else text
+
+
+def _own_dtype(array: Any) -> str:
+    return str(array.dtype if isinstance(array, View | Expr) else dtype_of(array))
 
 
 def _computing(args: Sequence[Any], dtype: str) -> str:
@@ -230,9 +237,15 @@ def _text(
             given = given[::-1]
         second = given[1] if alpha == 1 else f"{literal(alpha, dtype)} * {given[1]}"
         return f"{given[0]} {'+' if name == 'add' else '-'} {second}"
-    if name == "div" and len(args) > 2:
-        whole = {"floor": "floor((double)", "trunc": "trunc((double)", None: "("}[args[2]]
-        return f"{whole}{given[0]} / {given[1]})"
+    if name == "div" and len(args) > 2 and args[2] is not None:
+        real = dtype.startswith("float")
+        if args[2] == "floor" and real:
+            return f"stk_floor_divided({given[0]}, {given[1]})"
+        # Truncated after the division of the dtype, as 1 / .1f is 10 in float and less in double.
+        rounding, wide = args[2], "" if real else "(double)"
+        return f"{rounding}({wide}{given[0]} / {given[1]})"
+    if name == "remainder" and dtype.startswith("int"):
+        return f"stk_remainder_whole({given[0]}, {given[1]})"
     if name == "bitwise_not":
         return f"!{given[0]}" if bool_result else f"~{given[0]}"
     if name == "pow" and isinstance(args[1], int | float) and args[1] in _POWERS:
@@ -249,8 +262,13 @@ def _text(
         return f"{given[0]} ? {given[1]} : {given[2]}"
     if name == "_to_copy" and bool_result:
         return f"{given[0]} != 0"
+    if name == "_to_copy" and dtype.startswith("int") and _own_dtype(args[0]).startswith("float"):
+        # Not (int)x: with -fno-trapping-math gcc makes -0. of (float)(int)-.5, and 1 / it is -inf.
+        return f"({C_TYPES[dtype]}){given[0]} | ({given[0]} != {given[0]})"
     if name == "_to_copy":
         return f"({C_TYPES[dtype]}){given[0]}"
+    if name == "signbit" and not _own_dtype(args[0]).startswith("float"):
+        return f"{given[0]} < 0"
     x = given[0]
     if name == "leaky_relu":
         return f"{x} > 0 ? {x} : {literal(args[1], dtype)} * {x}"

@@ -23,7 +23,7 @@ else:
 class Lookup(Lowering):
     """index, gather, embedding, searchsorted; negative indices count from the end.
 
-    Indices out of range are clamped.
+    Numbers at indices out of range, which torch refuses, are NaN, integers the nearest ones.
     """
 
     targets: ClassVar[Sequence[str]] = (
@@ -72,16 +72,19 @@ class Lookup(Lowering):
             else:
                 after = len(like.shape) - first - len(block)
                 indices.append((index, after))
-        return _loaded(builder, x, indices, tuple(like.shape))
+        return _loaded(builder, x, indices, tuple(like.shape), from_end=True)
 
 
 def _rank(builder: Builder, x: View, args: Sequence[Any], shape: tuple[int, ...]) -> Value:
     """Return searchsorted: the number of entries before each value, by comparing all of them."""
-    side = ">=" if args[3] or args[4] == "right" else ">"
+    right = args[3] or args[4] == "right"
+    if args[5] is not None:
+        raise ConfigError("searchsorted with sorter", where="export to C", fix="sort the limits")
     count = x.shape[-1]
     values = reshaped(builder, builder.value(args[1]), (*shape, 1))
     rows = reshaped(builder, x, (*x.shape[:-1], *[1] * (len(shape) + 1 - len(x.shape)), count))
-    below = Expr(f"{{0}} {side} {{1}}", (values, rows), (*shape, count), "int64")
+    text = f"!({{1}} {'>' if right else '>='} {{0}})"  # all limits are below NaN, as in torch
+    below = Expr(text, (values, rows), (*shape, count), "int64")
     return reduced(builder, below, [len(shape)], "sum", shape)
 
 
@@ -91,10 +94,20 @@ def _ramp(dim: int, shape: Sequence[int]) -> torch.Tensor:
     return torch.arange(shape[dim]).view(view)
 
 
-def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int, ...]) -> Expr:
-    """Return an expression that loads x at one index per dim, each broadcast to `shape`."""
+def _loaded(
+    builder: Builder,
+    x: View,
+    indices: Sequence[Any],
+    shape: tuple[int, ...],
+    *,
+    from_end: bool = False,
+) -> Expr:
+    """Return an expression that loads x at one index per dim, each broadcast to `shape`.
+
+    Negative indices count from the end if `from_end`, and are out of range otherwise.
+    """
     values: list[Value] = []
-    places = [str(x.offset)]
+    places, inside = [str(x.offset)], []
     for dim, index in enumerate(indices):
         after = 0
         if isinstance(index, tuple):
@@ -109,13 +122,23 @@ def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int,
         safe = f"stk_within({{{len(values)}}}, {size})"
         if constant and bool(((index >= 0) & (index < size)).all()):
             safe = f"{{{len(values)}}}"
+        elif x.dtype.startswith("float"):
+            inside.append(_inside(len(values), size, from_end=from_end))
         places.append(
             f"{builder.table(stride)}[{safe}]"
             if isinstance(stride, tuple)
             else f"{safe} * {stride}"
         )
         values.append(value)
-    return Expr("{source}[" + " + ".join(places) + "]", tuple(values), shape, x.dtype, x)
+    text = "{source}[" + " + ".join(places) + "]"
+    if inside:
+        text = f"{' && '.join(inside)} ? {text} : NAN"
+    return Expr(text, tuple(values), shape, x.dtype, x)
+
+
+def _inside(value: int, size: int, *, from_end: bool) -> str:
+    """Return the text of whether an index, given by its place among arguments, is in range."""
+    return f"{{{value}}} >= {-size if from_end else 0} && {{{value}}} < {size}"
 
 
 class SumAt(Lowering):
@@ -198,6 +221,8 @@ def _put(builder: Builder, args: Sequence[Any], shape: tuple[int, ...]) -> View:
     """Return index_put: assignments, or sums, at indices of neighbouring dims."""
     base, indices, source = args[:3]
     adds = len(args) > 3 and bool(args[3])
+    if any(_is_mask(index) for index in indices):
+        return _put_where(builder, base, indices, source, shape, adds=adds)
     used = [d for d, index in enumerate(indices) if index is not None]
     first, constant = used[0], isinstance(indices[used[0]], torch.Tensor)
     if used == [0] and adds and constant and indices[0].ndim == 1:
@@ -219,7 +244,39 @@ def _put(builder: Builder, args: Sequence[Any], shape: tuple[int, ...]) -> View:
         used[-1] + 1 + k: first + len(block) + k for k in range(len(after))
     }
     way = _WAYS["sum" if adds else None]
-    return _scattered(builder, base, own, source, way, where, ramps)
+    return _scattered(builder, base, own, source, way, where, ramps, from_end=True)
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and str(index.dtype).removeprefix("torch.") == "bool"
+
+
+def _put_where(
+    builder: Builder,
+    base: Any,
+    indices: Sequence[Any],
+    source: Any,
+    shape: tuple[int, ...],
+    *,
+    adds: bool,
+) -> View:
+    """Return index_put at the true elements of one mask, of values that do not depend on them.
+
+    Raises:
+        ConfigError: several indices, or a value for each true element.
+    """
+    own, start = builder.value(base), len(indices) - 1
+    mask, value = builder.value(indices[-1]), builder.value(source)
+    after = shape[start + len(mask.shape) :]
+    if any(index is not None for index in indices[:-1]) or len(value.shape) > len(after):
+        raise ConfigError(
+            "an assignment of several values at a mask",
+            where="export to C",
+            fix="torch.where(mask, values, x)",
+        )
+    mask = reshaped(builder, mask, (*mask.shape, *[1] * len(after)))
+    new = "{1} + {2}" if adds else "{2}"
+    return builder.store(Expr(f"{{0}} ? {new} : {{1}}", (mask, own, value), shape, own.dtype))
 
 
 def _scattered(
@@ -230,37 +287,50 @@ def _scattered(
     way: str,
     where: tuple[int, ...],
     ramps: Mapping[int, int] | None = None,
+    *,
+    from_end: bool = False,
 ) -> View:
     """Return an array with elements replaced one after the other.
 
     Args:
         builder: the program.
         base: the array.
-        indices: {dim: indices that broadcast to `where`}; clamped to the array.
+        indices: {dim: indices that broadcast to `where`}. One out of range, which torch refuses,
+            puts NaN at the nearest element of an array of numbers.
         source: values that broadcast to `where`.
         way: text of the new value by the old and the scattered one.
         where: shape of the indices and the values.
         ramps: {other dim: dim of `where` that runs along it}; the same dim unless given.
+        from_end: whether negative indices count from the end.
     """
     start = builder.value(base)
     into = builder.store(start, builder.new(start.shape, start.dtype))
     values: list[Value] = []
-    places = []
+    places, inside = [], []
     for dim, size in enumerate(start.shape):
         index = indices.get(dim)
         if index is None:
             index = _ramp(dim if ramps is None else ramps[dim], where)
+        else:
+            inside.append(_inside(dim, size, from_end=from_end))
         values.append(builder.value(index))
         places.append(f"stk_within({{{dim}}}, {size}) * {into.strides[dim]}")
-    flat = Expr(" + ".join(places) or "0", tuple(values), where, "int64")
+    nearest = " + ".join(places) or "0"
+    marked = f"{' && '.join(inside) or '1'} ? {nearest} : -1 - ({nearest})"
+    flat = Expr(marked, tuple(values), where, "int64")
     place = builder.store(flat, builder.new(where, "int64"))
     own = builder.value(source)
     if isinstance(own, Expr):
         own = builder.store(own)
     entries = builder.store(own.expand(where), builder.new(where, start.dtype))
-    at = f"{into.buffer.name}[{place.buffer.name}[i]]"
+    at, name = f"{into.buffer.name}[p]", into.buffer.name
     text = way.format(at, f"{entries.buffer.name}[i]")
-    builder.emit(
-        f"for (int64_t i = 0; i < {numel(where)}; i++) {at} = {text};", into, place, entries
+    loop = (
+        f"for (int64_t i = 0; i < {numel(where)}; i++) {{\n"
+        f"  const int64_t p = {place.buffer.name}[i];\n  if (p "
     )
+    lines = f"{loop}>= 0) {at} = {text};\n}}"
+    if start.dtype.startswith("float"):  # last, as an index in range may write there
+        lines += f"\n{loop}< 0) {name}[-1 - p] = NAN;\n}}"
+    builder.emit(lines, into, place, entries)
     return into

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.elementwise import literal
@@ -50,10 +48,10 @@ class Normalisation(Lowering):
         factor = builder.store(_each(text, total(square)))
         out = Expr("{0} * {1}", (centred, factor), x.shape, x.dtype)
         if scale is not None:
-            line = builder.constant(np.ascontiguousarray(scale.numpy().reshape(shape)))
+            line = reshaped(builder, builder.value(scale), shape)
             out = Expr("{0} * {1}", (out, line), x.shape, x.dtype)
         if shift is not None:
-            line = builder.constant(np.ascontiguousarray(shift.numpy().reshape(shape)))
+            line = reshaped(builder, builder.value(shift), shape)
             out = Expr("{0} + {1}", (out, line), x.shape, x.dtype)
         return (builder.store(out), None, None)
 

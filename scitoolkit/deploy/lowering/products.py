@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import tiles
 from scitoolkit.deploy.bits.codes import matrix_key
 from scitoolkit.deploy.bits.product import few_bits
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
-from scitoolkit.deploy.lowering.elementwise import literal
+from scitoolkit.deploy.lowering.elementwise import dtype_of, literal
 from scitoolkit.deploy.lowering.linear_algebra import LINEAR_ALGEBRA, linear_algebra
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.lowering.views import reshaped
@@ -40,6 +41,8 @@ class Products(Lowering):
         """Return the product."""
         if target in LINEAR_ALGEBRA:
             return linear_algebra(builder, target, args, like)
+        if not dtype_of(like).startswith("float"):
+            raise ConfigError(f"{target} of integers", where="export to C", fix="x.float()")
         if target == "aten.addmm.default":
             bias, a, b, beta, alpha = args
             if beta != 1 or alpha != 1:

@@ -69,7 +69,7 @@ class Reductions(Lowering):
             total = reduced(builder, square, dims, "sum", shape)
             variance = _scaled(total, max(count - correction, 0))
             return (variance, contiguous(mean.buffer, shape)) if name == "var_mean" else variance
-        if name == "any" or (name in ("sum", "prod") and x.dtype != dtype_of(like)):
+        if name == "any" or (name in ("sum", "prod", "mean") and x.dtype != dtype_of(like)):
             text = "{0} != 0" if name == "any" else "{0}"
             x = Expr(text, (x,), x.shape, dtype_of(like))
         total = reduced(builder, x, dims, "sum" if name == "mean" else name, tuple(like.shape))

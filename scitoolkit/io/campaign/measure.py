@@ -27,7 +27,7 @@ from scitoolkit.io.campaign.windows import NAN_FIX
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
-_VERSION = 3
+_VERSION = 4
 """Increment when the same file gives other values, to invalidate cached moments."""
 _LARGEST = float(np.finfo(np.float32).max)
 _VALID = 0.5

@@ -5,7 +5,8 @@ named by the digest of their source and flags. With a working compiler kernels a
 local machine, with the flags in $SCITOOLKIT_CFLAGS. Otherwise the library of the highest level that
 the processor supports is loaded. The folder is part of the installed package and is trusted like
 its Python code. A wheel has it as one archive, since libraries that resemble each other compress
-best together; it is unpacked beside the cache of kernels when it is first needed.
+best together; it is unpacked beside the cache of kernels when it is first needed. A library is
+loaded only if its bytes have the digest in `DIGESTS`, which stays in the package.
 
 A library is not linked to an OpenMP runtime and uses that of torch. A process then has one pool of
 threads, and no system package is needed.
@@ -33,6 +34,8 @@ from scitoolkit.ops.codegen.cache import cache_directory, distrust, fallback_dir
 PREBUILT = Path(__file__).with_name("_prebuilt")
 ARCHIVE = "libraries.tar.xz"
 """File in `PREBUILT` with its other contents."""
+DIGESTS = "libraries.sha256"
+"""File in `PREBUILT` with the digest of each library, in the format of `sha256sum`."""
 _MEMBER = re.compile(r"[\w.-]+/[0-9a-f]{32}\.so")
 # Variable that names the folder to which every requested C source is written with its flags, for
 # prebuild_kernels.py and for reading.
@@ -148,10 +151,40 @@ def _unpack(archive: Path, place: Path) -> None:
 
 
 def find(source: str, flags: tuple[str, ...]) -> Path | None:
-    """Return the prebuilt library of a source for this processor, or None."""
+    """Return the prebuilt library of a source for this processor, or None.
+
+    Raises:
+        BackendError: its bytes are not those that the package was built with; also see `folder`.
+    """
     name = f"{digest(source, flags)}.so"
-    paths = (folder() / level / name for level in usable_levels())
-    return next((path for path in paths if path.is_file()), None)
+    root = folder()
+    paths = (root / level / name for level in usable_levels())
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None and _line(path) not in _stored_lines():
+        unpacked = root != PREBUILT
+        raise BackendError(
+            "a prebuilt kernel is damaged: its bytes have not the digest stored in the package",
+            where=str(path),
+            fix=f"rm -r {root}" if unpacked else "pip install --force-reinstall scitoolkit",
+        )
+    return path
+
+
+def write_digests() -> None:
+    """Write the digests of all libraries in `PREBUILT`, which has to be done after building."""
+    lines = map(_line, sorted(PREBUILT.glob("*/*.so")))
+    write_atomic(PREBUILT / DIGESTS, "\n".join([*lines, ""]))
+
+
+def _line(path: Path) -> str:
+    """Return the line of a library in `DIGESTS`: the digest of its bytes, its level and name."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.parent.name}/{path.name}"
+
+
+def _stored_lines() -> list[str]:
+    """Return the lines that `write_digests` wrote; none without the file."""
+    file = PREBUILT / DIGESTS
+    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
 
 
 def num_usable() -> int:

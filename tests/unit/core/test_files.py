@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scitoolkit.core.files import write_together
@@ -32,3 +34,24 @@ def test_a_folder_in_the_place_of_a_file_leaves_all_as_they_were(tmp_path):
         write_together({first: "later", folder: "later"})
     assert first.read_text() == "earlier"
     assert sorted(tmp_path.iterdir()) == [folder, first]
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_if_one_file_cannot_be_replaced_all_are_as_they_were(tmp_path, monkeypatch, failing):
+    paths = [tmp_path / name for name in ("a.h", "a.c", "a.bin")]
+    paths[0].write_text("earlier")
+    paths[2].write_bytes(b"\x00")
+    replace, names = Path.replace, [path.name for path in paths]
+
+    def failing_replace(self, target):
+        if target == paths[failing] and self.suffix == ".tmp":
+            raise PermissionError(13, "not permitted", str(target))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing_replace)
+    with pytest.raises(PermissionError, match=names[failing].replace(".", r"\.")):
+        write_together(dict.fromkeys(paths, "later"))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        "a.h": b"earlier",
+        "a.bin": b"\x00",
+    }

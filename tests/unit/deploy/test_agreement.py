@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.nn import functional
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
-from scitoolkit.deploy.agreement import relative
+from scitoolkit.deploy.agreement import evaluating, relative
 from scitoolkit.deploy.export import export
 
 RANDOM = np.random.default_rng(0)
@@ -317,3 +318,88 @@ def test_flags_that_drop_nan_are_refused_and_others_keep_the_status(compiler, fl
 def test_names_that_clash_or_are_too_long_for_fortran_are_refused(name, tmp_path):
     with pytest.raises(ConfigError, match=r"-o model\.c"):
         export([traced(nn.Linear(2, 2), (2,))], tmp_path / f"{name}.c")
+
+
+SPECIAL = (-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 7.3, 1e3, -1e6, 1e6)
+
+
+def divisions(x: Tensor) -> Tensor:
+    """Quotients, remainders and signs of zero, which another order of roundings changes wholly."""
+    whole, one, other = x.long(), x * 0 + 1, x.roll(1, -1)
+    parts = [torch.remainder(x, value) for value in (0.1, 0.3, -0.3, np.inf)]
+    parts += [torch.fmod(x, -0.7), torch.remainder(x, other), torch.remainder(5.0, x)]
+    parts += [one % 0.1, one // 0.1, x // 0.3, x // -0.7, 2.0 // x, x // other]
+    parts += [torch.div(a, b, rounding_mode="trunc") for a, b in ((x, -0.3), (one, 0.1))]
+    parts += [whole % 3, whole % -3, whole // -3, torch.div(whole, -4, rounding_mode="trunc")]
+    parts += [1 / whole, 1 / x.int().float(), torch.rsqrt(whole), torch.reciprocal(whole)]
+    parts += [torch.atan2(whole, torch.tensor(-1.0)), torch.copysign(x, whole)]
+    parts += [torch.signbit(whole), torch.signbit(x), torch.logical_xor(x, x > 1)]
+    parts += [whole.mean(-1, keepdim=True, dtype=x.dtype).expand_as(x)]
+    return torch.cat([part.to(x.dtype) for part in parts], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quotients_and_remainders_are_those_of_torch_at_special_numbers(dtype, tmp_path):
+    count, rows = len(SPECIAL), np.stack([np.roll(SPECIAL, k) for k in range(len(SPECIAL))])
+    function = traced(divisions, (count,), out=(1,))
+    with torch.no_grad(), evaluating([replace(function, dtype=dtype)]):
+        wanted = divisions(torch.tensor(rows.astype(dtype))).numpy()
+    # Finite in the box, so that a status belongs to a number of the test.
+    function = traced(divisions, (count,), out=(wanted.shape[1],), low=1.2, high=1.4)
+    export([function], tmp_path / "m.so", ExportConfig(dtype=dtype))
+    (own,), status = CompiledSurrogate(tmp_path / "m.so")(rows.astype(dtype))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(own, wanted, rtol=4 * eps, atol=4 * eps)
+    infinite = np.isinf(wanted)
+    np.testing.assert_array_equal(own[infinite], wanted[infinite])
+    assert (status == 2).all()  # all rows have numbers outside the box, and divisions by zero
+
+
+def test_an_index_out_of_range_is_nan_and_status_2(tmp_path):
+    table = torch.arange(10.0).view(5, 2) + 1
+    functions = {
+        "embedding": lambda x: functional.embedding(x.long(), table).flatten(1),
+        "gather": lambda x: table[:, 0].expand(len(x), 5).gather(1, x.long()),
+        "index": lambda x: table[x[:, 0].long()],
+        "scatter": lambda x: torch.zeros(len(x), 5).scatter(1, x.long(), 1.0),
+        "put": lambda x: torch.zeros(len(x), 5).index_put(
+            (torch.arange(len(x))[:, None], x.long()), x
+        ),
+    }
+    box = {"low": 0.0, "high": 4.0}
+    export([traced(f, (2,), name=n, **box) for n, f in functions.items()], tmp_path / "m.so")
+    library = CompiledSurrogate(tmp_path / "m.so")
+    rows = np.array([[0, 1], [1, 5], [-1, 0], [0, -7]] * 5, np.float32)
+    for name, function in functions.items():
+        (own,), status = library(rows, function=name)
+        for row, values, told in zip(rows, own, status, strict=True):
+            try:
+                wanted = function(torch.tensor(row[None]))[0].numpy()
+            except (IndexError, RuntimeError):
+                assert told == 2, (name, row)
+                assert np.isnan(values).any(), (name, row)
+            else:
+                np.testing.assert_array_equal(values, wanted)
+
+
+def test_assignments_at_a_mask_and_nan_among_limits(tmp_path):
+    limits = torch.tensor([-1.0, 0.0, 1.0])
+
+    def function(x: Tensor) -> Tensor:
+        y = x.clone().view(-1, 4, 2)
+        y[y[:, :, 0] > 1] = torch.tensor([7.0, 8.0])
+        x = x.index_put((x < 0,), torch.tensor(0.5), accumulate=True)
+        places = [torch.searchsorted(limits, torch.log(x), right=right) for right in (True, False)]
+        x[x > 2] = 0
+        return torch.cat([y.flatten(1), x, *places], 1)
+
+    rows = 2 * numbers(35, 8)
+    with torch.no_grad():
+        wanted = function(torch.tensor(rows)).numpy()
+    export([traced(function, (8,))], tmp_path / "m.so")
+    (own,), status = CompiledSurrogate(tmp_path / "m.so")(rows)
+    np.testing.assert_array_equal(own, wanted)
+    assert (status == 0).all()
+    values = traced(lambda x: x.index_put((x < 0,), x[x < 0] ** 2), (3,))
+    with pytest.raises(ConfigError, match=r"torch\.where"):
+        export([values], tmp_path / "n.so")

@@ -382,3 +382,49 @@ def test_an_initial_state_that_is_not_zero_at_its_wall_is_refused():
     )
     with pytest.raises(NumericalError, match="is 1 at a wall of x"):
         generator.sample({}, 0)
+
+
+FORCED = {
+    "constants": {"a": 0.1, "k": np.pi},
+    "length": 1.0,
+    "cells": 32,
+    "initial": {"u": "0*x"},
+    "frames": 20,
+}
+
+
+@pytest.mark.parametrize(
+    ("force", "wall", "amplitudes"),
+    [
+        ("sin(k*x)", "value", lambda n: n == 1),
+        (
+            "x*(1 - x)",
+            "value",
+            lambda n: np.where(n % 2 == 1, 8 / np.maximum(n * np.pi, 1) ** 3, 0),
+        ),
+        ("cos(2*k*x)", "slope", lambda n: n == 2),
+    ],
+)
+def test_a_force_of_the_place_continues_behind_the_walls_as_its_field(force, wall, amplitudes):
+    equation = f"dif(u,t) = a*dif(u,x,x) + {force}"
+    x, u, t = last(**FORCED, equations=equation, walls={"x": {"u": wall}})
+    wave = np.sin if wall == "value" else np.cos
+    n = np.arange(1, 400)
+    decay = 0.1 * (n * np.pi) ** 2
+    exact = (amplitudes(n) * (1 - np.exp(-decay * t)) / decay) @ wave(np.pi * np.outer(n, x))
+    np.testing.assert_allclose(u, exact, atol=3e-7)
+
+
+@pytest.mark.parametrize("force", ["cos(k*x)", "x", "x**2*cos(u)"])
+def test_a_force_that_is_not_zero_at_a_wall_of_value_zero_is_refused(force):
+    equation = f"dif(u,t) = a*dif(u,x,x) + {force}"
+    with pytest.raises(ConfigError, match="at a wall of x; allowed: 0"):
+        EquationsGenerator(**FORCED, equations=equation, walls={"x": {"u": "value"}})
+
+
+def test_the_mean_between_walls_is_conserved_only_if_no_term_with_coordinates_changes_it():
+    walls = {"x": {"u": "slope"}}
+    for term, bounds in (("x*u*dif(u,x)", {}), ("cos(k*x)", {"mean_u": 1e-8})):
+        equation = f"dif(u,t) = a*dif(u,x,x) + {term}"
+        made = EquationsGenerator(**FORCED, equations=equation, walls=walls)
+        assert made.invariant_bounds() == bounds

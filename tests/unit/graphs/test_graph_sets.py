@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -12,6 +10,7 @@ import pytest
 import torch
 import xarray as xr
 import yaml
+from command_line import run_process
 from torch import nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
@@ -433,10 +432,9 @@ def test_ranks_reach_what_one_reaches(tmp_path):
     (tmp_path / "case.yaml").write_text(yaml.safe_dump(document))
     one = scitoolkit("train", tmp_path / "case.yaml", "--json")
     assert one.code == 0, one.err
-    command = [sys.executable, "-m", "scitoolkit", "train", str(tmp_path / "case.yaml")]
-    several = subprocess.run([*command, "--nproc", "3", "--json"], capture_output=True, text=True)
-    assert several.returncode == 0, several.stderr
-    runs = [Path(json.loads(out)["run"]) for out in (one.out, several.stdout)]
+    several = run_process(tmp_path, "train", tmp_path / "case.yaml", "--nproc", "3", "--json")
+    assert several.code == 0, several.err
+    runs = [Path(json.loads(out)["run"]) for out in (one.out, several.out)]
     weights = [ModelFolder(run).load_weights() for run in runs]
     assert runs[0] != runs[1]
     for name, expected in weights[0].items():

@@ -1,8 +1,6 @@
 """Link prediction: pairs without an edge, hidden edges, ranks, and several processes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import torch
 import xarray as xr
 import yaml
+from command_line import run_process
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
@@ -201,10 +200,9 @@ def test_ranks_reach_what_one_reaches(tmp_path):
     (tmp_path / "case.yaml").write_text(yaml.safe_dump(document))
     one = scitoolkit("train", tmp_path / "case.yaml", "--json")
     assert one.code == 0, one.err
-    command = [sys.executable, "-m", "scitoolkit", "train", str(tmp_path / "case.yaml")]
-    several = subprocess.run([*command, "--nproc", "2", "--json"], capture_output=True, text=True)
-    assert several.returncode == 0, several.stderr
-    runs = [Path(json.loads(out)["run"]) for out in (one.out, several.stdout)]
+    several = run_process(tmp_path, "train", tmp_path / "case.yaml", "--nproc", "2", "--json")
+    assert several.code == 0, several.err
+    runs = [Path(json.loads(out)["run"]) for out in (one.out, several.out)]
     weights = [ModelFolder(run).load_weights() for run in runs]
     for name, expected in weights[0].items():
         torch.testing.assert_close(weights[1][name], expected, rtol=1e-4, atol=2e-6)

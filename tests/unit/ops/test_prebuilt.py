@@ -54,6 +54,7 @@ def build(source: str, flags: tuple[str, ...] = FLAGS, level: str = "") -> bytes
     path = prebuilt.PREBUILT / level / f"{prebuilt.digest(source, flags)}.so"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(library)
+    prebuilt.write_digests()
     return library
 
 
@@ -147,6 +148,7 @@ def test_the_best_level_of_the_processor_is_taken(store, no_compiler, monkeypatc
         path = prebuilt.PREBUILT / level / f"{prebuilt.digest(SOURCE, FLAGS)}.so"
         path.parent.mkdir(parents=True)
         path.touch()
+    prebuilt.write_digests()
     for flags, level in (({"avx9"}, "better"), (set(), "plain")):
         monkeypatch.setattr(prebuilt, "_processor_flags", lambda flags=flags: frozenset(flags))
         prebuilt.usable_levels.cache_clear()
@@ -181,7 +183,7 @@ def packed(folder, **changes):
     spec.loader.exec_module(module)
     for name, data in changes.items():
         (folder / name).write_bytes(data)
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != prebuilt.ARCHIVE)
+    files = sorted(p for p in folder.rglob("*") if p.suffix == ".so")
     target = module.archive(files, folder, folder / prebuilt.ARCHIVE)
     for file in files:
         file.unlink()
@@ -241,3 +243,22 @@ def test_with_a_damaged_archive_and_no_compiler_other_backends_are_left(store, n
     assert "damaged archive" in GeneratedC.unavailable()
     spec = TensorProductSpec.channelwise("3x0e", "0e", "0e").text
     assert OPERATION.backend(spec, torch.zeros(1)) == Reference.name
+
+
+def test_a_library_whose_bytes_have_changed_is_not_loaded(store, no_compiler, monkeypatch):
+    library = build(SOURCE)
+    (path,) = prebuilt.PREBUILT.glob("*/*.so")
+    packed(prebuilt.PREBUILT)
+    no_compiler()
+    unpacked = prebuilt.find(SOURCE, FLAGS)
+    assert unpacked.read_bytes() == library
+    for damaged in (library[:-1], library[:-1] + b"x", b""):
+        unpacked.write_bytes(damaged)
+        with pytest.raises(BackendError, match=r"a prebuilt kernel is damaged.*rm -r "):
+            compiling.load_library(SOURCE)
+    (prebuilt.PREBUILT / prebuilt.ARCHIVE).unlink()
+    path.write_bytes(library)
+    assert compiling.load_library(SOURCE).answer() == 42
+    (prebuilt.PREBUILT / prebuilt.DIGESTS).unlink()
+    with pytest.raises(BackendError, match=r"a prebuilt kernel is damaged.*force-reinstall"):
+        compiling.load_library(SOURCE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import run_code
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import triton_version
@@ -125,12 +126,12 @@ for module, names, real in (
 
 # The environment matrix: small kernels, or with "slow" the largest ones of the default widths.
 COMPILE_ENVIRONMENT = """
-import re, sys, torch, triton
+import os, re, torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, gpu_environment, triton_source
 
-slow = sys.argv[1] == "slow"
+slow = os.environ["SIZE"] == "slow"
 widths = (25, 50, 100) if slow else (5, 10)
 spec = EnvironmentSpec(6.0, 0.5, (46, 92), widths)
 module = gpu_environment.gpu_kernels(spec, torch.float32)
@@ -184,30 +185,30 @@ def test_kernels_under_the_interpreter(kept):
 
 @needs_triton
 def test_kernels_compile_for_a_gpu_with_atomics_only_where_asked_for(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 12
+    done = run_code(tmp_path, COMPILE, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == 12
 
 
 @needs_triton
 def test_kernels_on_rows_compile_for_a_gpu(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE_ROWS, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 18
+    done = run_code(tmp_path, COMPILE_ROWS, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == 18
 
 
 @needs_triton
 def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE_SEGMENTS, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 8
+    done = run_code(tmp_path, COMPILE_SEGMENTS, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == 8
 
 
 @needs_triton
 def test_kernels_of_constant_sizes_compile_for_a_gpu_without_atomics(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE_SIZED, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 6
+    done = run_code(tmp_path, COMPILE_SIZED, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == 6
 
 
 @needs_triton
@@ -217,9 +218,9 @@ def test_kernels_of_constant_sizes_compile_for_a_gpu_without_atomics(tmp_path):
 def test_kernels_of_the_environment_matrix_compile_and_fit_into_shared_memory(
     tmp_path, size, count
 ):
-    done = _python("-W", "error", "-c", COMPILE_ENVIRONMENT, size, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == count
+    done = run_code(tmp_path, COMPILE_ENVIRONMENT, SIZE=size, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == count
 
 
 @needs_triton

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from pages import DOCS, python_blocks
 from safetensors.torch import load_file
+from warm_start import WarmStart
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.model_folder import ModelFolder
@@ -24,16 +26,17 @@ from steady import SteadyConfig, SteadyJob
 from scitoolkit.core.config import load_config
 from scitoolkit.core.run_directory import RunDirectory
 
-job, folder = SteadyJob(), Path(sys.argv[1])
-config = load_config(SteadyConfig, folder / "config.yaml")
-with job.processes(config):
-    job.train(config, RunDirectory(folder), resume="--resume" in sys.argv)
+if __name__ == "__main__":
+    job, folder = SteadyJob(), Path(sys.argv[1])
+    config = load_config(SteadyConfig, folder / "config.yaml")
+    with job.processes(config):
+        job.train(config, RunDirectory(folder), resume="--resume" in sys.argv)
 """
 
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory):
-    """Return the namespace of the page's module and the folder that holds it."""
+    """Return the module's namespace, its folder, and a server of forks that train."""
     folder = tmp_path_factory.mktemp("steady")
     (folder / "steady.py").write_text(SOURCE, encoding="utf-8")
     (folder / "train.py").write_text(RANKS, encoding="utf-8")
@@ -42,14 +45,22 @@ def steady(tmp_path_factory):
     unregistered = (SOURCE + TESTS).replace('@domains.register("steady")\n', "")
     exec(compile(unregistered, "steady.py", "exec", dont_inherit=True), namespace)
     namespace["write_table"](folder / "table.nc")
-    return namespace, folder
+    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=folder / "train.py")
+    yield namespace, folder, server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def alone(steady):
+    """Return the run of one model, trained by one process."""
+    return train(steady, "alone")
 
 
 def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
     """Train in processes of their own; return the run directory."""
     import yaml
 
-    _, folder = steady
+    _, folder, server = steady
     run = folder / name
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     data = {"path": str(folder / "table.nc"), "inputs": ["speed", "temperature"], "output": "drag"}
@@ -58,32 +69,35 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
         training["strategy"] = "ddp"
     document = {"domain": "steady", "data": data, "training": training, **settings}
     (run / "config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [sys.executable, *(launch if processes > 1 else []), "train.py", str(run), *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    if processes == 1:
+        done = server.run(folder, [str(run), *arguments])
+    else:
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command = [sys.executable, *launch, "train.py", str(run), *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return run
 
 
-def test_two_processes_reach_what_one_reaches(steady):
+def test_two_processes_reach_what_one_reaches(steady, alone):
     one, two = (
-        load_file(train(steady, f"ranks{n}", n) / "model/weights.safetensors") for n in (1, 2)
+        load_file(run / "model/weights.safetensors") for run in (alone, train(steady, "ranks", 2))
     )
     assert one.keys() == two.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_members_differ_and_the_first_is_the_model_alone(steady):
-    alone = load_file(train(steady, "alone") / "model/weights.safetensors")
+def test_members_differ_and_the_first_is_the_model_alone(steady, alone):
+    weights = load_file(alone / "model/weights.safetensors")
     members = load_file(train(steady, "members", members=3) / "model/weights.safetensors")
     weight = "layers.0.weight"
     assert not torch.equal(members[f"members.0.{weight}"], members[f"members.1.{weight}"])
-    torch.testing.assert_close(members[f"members.0.{weight}"], alone[weight], rtol=0.2, atol=0.05)
+    torch.testing.assert_close(members[f"members.0.{weight}"], weights[weight], rtol=0.2, atol=0.05)
 
 
 def test_weights_in_few_bits_are_those_that_are_loaded(steady):
-    namespace, _ = steady
+    namespace = steady[0]
     run = train(steady, "bits", weights_dtype="float16")
     stored = ModelFolder(run).load_weights()["layers.0.weight"]
     assert stored.dtype == torch.float16
@@ -91,9 +105,9 @@ def test_weights_in_few_bits_are_those_that_are_loaded(steady):
     torch.testing.assert_close(trained.model.layers[0].weight, stored.float(), rtol=0, atol=0)
 
 
-def test_facts_are_compared_on_every_road(steady):
-    namespace, folder = steady
-    run = train(steady, "facts")
+def test_facts_are_compared_on_every_road(steady, alone):
+    namespace, folder, _ = steady
+    run = alone
     stages = namespace["SteadyStages"]()
     trained = load(stages, namespace["SteadyConfig"], run)
     assert [v.units for v in trained.facts.variables] == ["m/s", "K", "Pa"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import run_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,9 +63,9 @@ def test_kernels_under_the_interpreter():
 
 @needs_triton
 def test_kernels_compile_for_a_gpu_without_atomics(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 3
+    done = run_code(tmp_path, COMPILE, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.code == 0, done.err[-2000:]
+    assert done.out.count("compiled") == 3
 
 
 def test_the_transform_is_orthonormal_and_the_largest_block_fills_a_slot():
