@@ -105,8 +105,7 @@ class Processes(Evaluator):
         for worker in {handles[h].number: handles[h] for h in ready}.values():
             if not worker.process.is_alive():
                 # Again, for what it sent between the reading above and its end.
-                outcomes += self._read(worker)
-                outcomes += self._handle_exit(worker)
+                outcomes += [*self._read(worker), *self._handle_exit(worker)]
         return outcomes + self._enforce_limits()
 
     def _read(self, worker: _Worker) -> Iterator[Outcome]:
