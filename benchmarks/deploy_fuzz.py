@@ -62,4 +62,5 @@ def _part(options: tuple[Sequence[int], bool]) -> dict[str, str]:
     torch.set_num_threads(1)
     numbers, optimised = options
     with tempfile.TemporaryDirectory() as folder:
-        return graph_outcomes(numbers, Path(folder), TOGETHER, optimised=optimised)
+        outcomes = graph_outcomes(numbers, Path(folder), TOGETHER, optimised=optimised)
+    return {name: text.replace(f"{folder}/", "") for name, text in outcomes.items()}

@@ -100,7 +100,7 @@ that the program computed: for budgets, learn the faces as they are stored.
 Missing are `_FillValue` and `missing_value`, one or several, numbers or text; the default fill
 value of the netCDF library where it filled the variable; and what lies outside `valid_min`,
 `valid_max` or `valid_range`. Limits of packed integers are packed as well, unless they are floats.
-A row with a missing value is refused, or is masked where `data.mask` says so.
+A row with a missing value is refused, or masked where `data.mask` is set.
 
 ## The same cells in all files
 

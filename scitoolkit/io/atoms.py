@@ -47,6 +47,9 @@ FORCES = {
 CHECKED_FRAMES = 64
 ISOLATED_RATIO = 3.0
 """Nearest image / covalent diameter from which the atom of a one-atom cell counts as isolated."""
+SYMMETRIC = 0.1
+"""Largest difference of transposed elements of a virial, in units of its largest element; smaller
+ones are rounding and noise of a reference. An energy that rotations leave as it is has none."""
 LARGEST = 1e10
 """eV, Å or eV/Å; larger values are damaged, and their squares exceed float32."""
 
@@ -476,6 +479,14 @@ def checked(frame: Configuration) -> Configuration:
                 where=frame.where,
                 allowed=f"eV, Å and eV/Å below {LARGEST:g}",
                 fix="drop the frame",
+            )
+    if frame.virial is not None:
+        largest, twist = np.abs(frame.virial).max(), np.abs(frame.virial - frame.virial.T).max()
+        if twist > SYMMETRIC * largest:
+            raise DataError(
+                f"the virial is not symmetric: elements differ by {twist:.3g} eV",
+                where=frame.where,
+                allowed="nine numbers row by row, or xx yy zz yz xz xy",
             )
     periodic = np.asarray(frame.pbc, dtype=bool)
     rows = np.asarray(frame.cell)[periodic]

@@ -447,6 +447,7 @@ def _labels_of(
     atoms: Any, labels: LabelConfig, where: str, elsewhere: Collection[str]
 ) -> tuple[float | None, Array | None, Array | None]:
     """Return energy, forces and virial; `elsewhere` are names that only other frames have."""
+    _refuse_other_quantities(labels, where)
     held = dict(atoms.calc.results) if atoms.calc is not None else {}
     # A value under the name that was asked for is no other label, of whatever kind it is.
     scalars = {
@@ -456,6 +457,7 @@ def _labels_of(
         or (np.isscalar(v) and not isinstance(v, str) and not _WEIGHT.fullmatch(k))
     }
     energy = _found(held, scalars, labels.energy_key, "energy", where, elsewhere)
+    _refuse_rivals(energy, scalars, labels, "energy_key", where)
     columns = {
         k: v
         for k, v in atoms.arrays.items()
@@ -464,12 +466,54 @@ def _labels_of(
     # Files of isolated atoms often leave out their forces, which are zero.
     absent = {*elsewhere, labels.forces_key} if len(atoms) == 1 else elsewhere
     forces = _found(held, columns, labels.forces_key, "forces", where, absent)
+    _refuse_rivals(forces, columns, labels, "forces_key", where)
     virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
         None if forces is None else _real(forces, "forces", where),
         virial,
     )
+
+
+_OTHER_QUANTITIES = (
+    ("energy_key", "per_?atom", "an energy per atom", "write the total energies"),
+    ("forces_key", "grad", "a gradient, of the opposite sign", "write forces, -gradient"),
+    ("virial_key", "stress", "a stress", "data.labels.stress_key={name}, and virial_key left out"),
+    ("stress_key", "virial", "a virial", "data.labels.virial_key={name}, and stress_key left out"),
+    ("stress_key", "bar|[gmk]pa", "another unit than energy per volume", "convert it"),
+)
+"""Parts of names of labels that tell another quantity: key, pattern, quantity, what to do."""
+
+
+def _refuse_other_quantities(labels: LabelConfig, where: str) -> None:
+    for key, pattern, quantity, fix in _OTHER_QUANTITIES:
+        name = getattr(labels, key)
+        if re.search(pattern, name.lower()):
+            raise DataError(
+                f"{key} names {quantity}: {name!r}", where=where, fix=fix.format(name=name)
+            )
+
+
+def _refuse_rivals(value: Any, others: dict, labels: LabelConfig, key: str, where: str) -> None:
+    """Refuse a label under its default name beside another one that is called the reference.
+
+    Programs keep their own predictions under the default names, beside `REF_energy` and others. A
+    name that the configuration states is taken.
+    """
+    kind = key.partition("_")[0]
+    if value is None or key in labels.model_fields_set:
+        return
+    for name, other in others.items():
+        lower = name.lower()
+        is_reference = re.search("(?<![a-z])ref", lower) and kind.rstrip("s") in lower
+        if name == getattr(labels, key) or not is_reference:
+            continue
+        if not np.allclose(other, value, rtol=1e-6, atol=1e-6, equal_nan=True):
+            raise DataError(
+                f"{getattr(labels, key)} and {name} differ",
+                where=where,
+                fix=f"data.labels.{key}={name}, or ={getattr(labels, key)}",
+            )
 
 
 def _virial_of(
@@ -480,13 +524,7 @@ def _virial_of(
     Raises:
         DataError: a configured name that the frame lacks, another name, or two that contradict.
     """
-    if "stress" in labels.virial_key.lower():
-        raise DataError(
-            f"virial_key names a stress, {labels.virial_key!r}",
-            where=where,
-            fix=f"data.labels.stress_key={labels.virial_key}, and virial_key left out",
-        )
-    solid = bool(np.all(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
+    solid = bool(np.any(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
     wanted = (labels.virial_key, labels.stress_key)
     tensors = {
         k: v
@@ -508,8 +546,17 @@ def _virial_of(
         solid and labels.stress_key not in elsewhere,
         where,
     )
-    if stress is None or abs(np.linalg.det(atoms.cell.array)) == 0:
-        # Without a volume there is no stress: programs write zeros for molecules.
+    alike = {k: _tensor(tensors, k, k, False, where) for k in tensors}
+    _refuse_rivals(stress, alike, labels, "stress_key", where)
+    _refuse_rivals(virial, alike, labels, "virial_key", where)
+    if stress is None or not solid:
+        # Without a periodic cell there is no stress: programs write zeros for molecules.
+        if stress is not None and atoms.cell.rank == 3 and stress.any():
+            raise DataError(
+                f"{labels.stress_key} of a frame without a periodic direction",
+                where=where,
+                fix='pbc="T T T" in the file, or the frame without its stress',
+            )
         return virial
     from_stress = -atoms.get_volume() * stress
     if virial is None:

@@ -102,6 +102,11 @@ def _read(path: Path) -> pd.DataFrame:
     return table
 
 
+_MONTHS, _LAST_DAY = 12, 31
+_UNEVEN = 0.2
+"""Share of the median step by which months and quarters differ at most."""
+
+
 def _time_column(table: pd.DataFrame) -> str | None:
     """Return the column of times: by its name, or the first one if its text is dates."""
     import pandas as pd
@@ -123,8 +128,9 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     import pandas as pd
 
     if column.dtype.kind not in "biuf":
+        day_first = _day_first(column, where)
         try:
-            dates = pd.to_datetime(column, format="mixed", utc=True)
+            dates = pd.to_datetime(column, format="mixed", dayfirst=day_first, utc=True)
         except (ValueError, TypeError) as error:
             text = str(error).splitlines()[0]
             raise DataError(f"unreadable dates ({text})", where=f"{where}: {column.name}") from None
@@ -135,6 +141,44 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     if not np.isfinite(numbers).all():
         raise DataError("a time is missing", where=f"{where}: {column.name}")
     return dates_of_numbers(numbers, years=str(column.name).strip().lower() == "year")
+
+
+def _day_first(column: pd.Series, where: str) -> bool:
+    """Return whether dates as 31/12/2001 have the day first, which all of them tell together.
+
+    A number above 12 is a day; without one, that order is right whose steps are even.
+
+    Raises:
+        DataError: both orders are possible, or none.
+    """
+    import pandas as pd
+
+    text = column.astype(str).str.strip()
+    parts = text.str.extract(r"^(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}\b").dropna().astype(int)
+    if parts.empty or parts[0].max() > _LAST_DAY:
+        return False
+    possible = [
+        order for order, months in ((False, parts[0]), (True, parts[1])) if months.max() <= _MONTHS
+    ]
+    if len(possible) == 2 and (parts[0] != parts[1]).any():
+        uneven = []
+        for order in possible:
+            dates = pd.to_datetime(text, format="mixed", dayfirst=order, utc=True, errors="coerce")
+            steps = np.diff(np.unique(dates.dropna().astype("int64")).astype(np.float64))
+            middle = np.median(steps) if len(steps) else 0.0
+            uneven.append(int((np.abs(steps - middle) > _UNEVEN * middle).sum()))
+        possible = [o for o, u in zip(possible, uneven, strict=True) if u == min(uneven)]
+    elif len(possible) == 2:
+        return False
+    if len(possible) != 1:
+        raise DataError(
+            f"dates such as {text.iloc[0]} may have the day or the month first"
+            if possible
+            else "some dates have the day first and others the month",
+            where=f"{where}: {column.name}",
+            fix="write dates as 2001-12-31",
+        )
+    return possible[0]
 
 
 def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:

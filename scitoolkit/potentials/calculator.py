@@ -18,6 +18,7 @@ from scitoolkit.io.atoms_formats import from_ase, given_parameters
 from scitoolkit.potentials.captured import CapturedCall
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.prediction import finite_arrays
 from scitoolkit.potentials.saved import load_model
 from scitoolkit.potentials.stress import voigt_stress
 
@@ -150,7 +151,7 @@ class Calculator(_AseCalculator):
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
         outputs = self._evaluate(system)
-        arrays = {name: value.double().numpy() for name, value in outputs.items()}
+        arrays = finite_arrays(outputs)
         energy = float(arrays["energy"][0])
         self.results: dict[str, float | Any] = {
             "energy": energy,

@@ -14,6 +14,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Bars, Figure, Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
+from scitoolkit.potentials.prediction import finite_arrays
 
 MILLI = 1e3
 SHOWN_POINTS = 1500
@@ -54,7 +55,7 @@ def collect(
     out = Collected()
     model.eval()
     for graph in graphs:
-        found = {name: value.double().numpy() for name, value in apply(model, graph).items()}
+        found = finite_arrays(apply(model, graph), f"configuration {len(out.atoms)}")
         out.atoms.append(int(graph["num_atoms"][0]))
         if "energy" in graph:
             energies = float(graph["energy"][0]), float(found["energy"][0])

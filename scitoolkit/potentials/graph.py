@@ -40,6 +40,8 @@ from scitoolkit.ops.neighbours import sums
 
 LABELS = ("energy", "forces", "virial")
 PARAMETERS = ("frame_parameters", "atom_parameters")
+NEAREST = 1e-3
+"""Å; nearer atoms coincide. The C library has the same limit."""
 
 
 def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
@@ -87,9 +89,13 @@ def neighbour_edges(
         if neighbours.available()
         else _list_by_vesin(*system)
     )
-    if distance < 1e-3:
-        raise DataError(f"atoms {one} and {other} are {distance:.1e} Å apart", where=frame.where)
+    _check_distance(distance, one, other, frame.where)
     return tuple(edges)
+
+
+def _check_distance(distance: float, one: int, other: int, where: str = "") -> None:
+    if not distance >= NEAREST:
+        raise DataError(f"atoms {one} and {other} are {distance:.1e} Å apart", where=where)
 
 
 def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):
@@ -249,8 +255,17 @@ def of_frames(graph: Batch, chosen: Tensor) -> Batch:
 
 
 def within_cutoff(graph: Batch, cutoff: float) -> Batch:
-    """Return the graph without the edges of `cutoff` Å and more."""
-    return without_edges(graph, edge_vectors(graph).square().sum(1) < cutoff**2)
+    """Return the graph without the edges of `cutoff` Å and more.
+
+    Raises:
+        DataError: two atoms coincide.
+    """
+    squares = edge_vectors(graph).square().sum(1)
+    if len(squares):
+        nearest = int(squares.argmin())
+        one, other = graph["edge_index"][:, nearest].tolist()
+        _check_distance(float(squares[nearest]) ** 0.5, one, other)
+    return without_edges(graph, squares < cutoff**2)
 
 
 def edge_vectors(graph: Batch) -> Tensor:

@@ -44,11 +44,8 @@ class PairPotential:
     def predict(self, graph: Batch) -> tuple[float, np.ndarray]:
         """Return energy, eV, and forces (N, 3), eV/Å, of a graph of one configuration."""
         table, types = np.array(self.coefficients), graph["types"].numpy()
-        splines = PairSplines(
-            self.pairs, self.starts, table.shape[1], self.cutoff, len(self.energies)
-        )
         energy, forces = np.array(self.energies)[types].sum(), np.empty((len(types), 3))
-        for block in splines.blocks(graph, ATOMS):
+        for block in self._splines().blocks(graph, ATOMS):
             chosen = table.ravel()[block.columns]
             energy += 0.5 * (chosen * block.values).sum()
             slope, length = (chosen * block.slopes).sum(1), len(types[block.atoms])
@@ -56,6 +53,18 @@ class PairPotential:
                 pull = np.bincount(block.centre, slope * block.unit[:, axis], length)
                 forces[block.atoms, axis] = pull
         return float(energy), forces
+
+    def virial(self, graph: Batch) -> np.ndarray:
+        """Return -sum r ⊗ dE/dr over pairs, (3, 3), eV, of a graph of one configuration."""
+        coefficients, virial = np.ravel(self.coefficients), np.zeros((3, 3))
+        for block in self._splines().blocks(graph, ATOMS):
+            slope = (coefficients[block.columns] * block.slopes).sum(1)
+            virial -= 0.5 * (block.unit.T * (slope * block.distance)) @ block.unit
+        return virial
+
+    def _splines(self) -> PairSplines:
+        functions = len(self.coefficients[0])
+        return PairSplines(self.pairs, self.starts, functions, self.cutoff, len(self.energies))
 
     def mean_energy(self, graph: Batch) -> float:
         """Return the sum of the elements' mean energies, eV."""

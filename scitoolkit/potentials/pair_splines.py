@@ -19,6 +19,7 @@ class Block:
         atoms: the atoms in the graph.
         centre: (E,) centre of each edge, counted from the first atom of the block.
         unit: (E, 3) unit vectors from centre to neighbour.
+        distance: (E,) Å.
         columns: (E, 4) numbers of the splines, pair * functions + function.
         values: (E, 4) of the splines.
         slopes: (E, 4) derivatives by the distance, 1/Å.
@@ -27,6 +28,7 @@ class Block:
     atoms: slice
     centre: np.ndarray
     unit: np.ndarray
+    distance: np.ndarray
     columns: np.ndarray
     values: np.ndarray
     slopes: np.ndarray
@@ -77,6 +79,7 @@ class PairSplines:
                 slice(first, last),
                 edges[0, known] - first,
                 vectors[known] / distance[:, None],
+                distance,
                 *self._splines(distance, pair[known]),
             )
 

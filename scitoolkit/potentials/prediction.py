@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from torch import Tensor
 
 from scitoolkit.core.devices import apply
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import replacing
 from scitoolkit.io.atoms import AtomsCollection, Configuration, ase
 from scitoolkit.io.parts import Parts, by_size
@@ -25,10 +26,33 @@ ATOMS = 20_000
 
 
 def predict_frame(model: Potential, frame: Configuration) -> dict[str, np.ndarray]:
-    """Return the prediction for one configuration, as `Potential.forward`, float64 arrays."""
+    """Return the prediction for one configuration, as `Potential.forward`, float64 arrays.
+
+    Raises:
+        NumericalError: a value is not finite.
+    """
     model.eval()
     outputs = apply(model, configuration_graph(frame, model.type_map, model.cutoff))
-    return {name: value.double().numpy() for name, value in outputs.items()}
+    return finite_arrays(outputs, frame.where)
+
+
+def finite_arrays(outputs: Mapping[str, Tensor], where: str = "") -> dict[str, np.ndarray]:
+    """Return a potential's outputs as float64 arrays.
+
+    Args:
+        outputs: of `Potential.forward`, on the CPU.
+        where: the configuration, for messages.
+
+    Raises:
+        NumericalError: a value is not finite.
+    """
+    arrays = {name: value.double().numpy() for name, value in outputs.items()}
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise NumericalError(
+                f"the predicted {name} is not finite", where=where, fix="precision float64"
+            )
+    return arrays
 
 
 def to_ase(frame: Configuration) -> Any:

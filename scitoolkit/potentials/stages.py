@@ -32,6 +32,7 @@ from scitoolkit.potentials.forgetting import FORMER_MODEL, add_start
 from scitoolkit.potentials.former_head import TwoHeads
 from scitoolkit.potentials.frames import Frames, duplicates, frames_of_job
 from scitoolkit.potentials.graph import configuration_graph
+from scitoolkit.potentials.label_consistency import check_consistency
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import models
@@ -163,6 +164,9 @@ class PotentialStages(Stages):
         """Set statistics, E0 and the weights of the start."""
         data, start, source = opened.data, config.start, opened.data.source
         sample = data.sample(config)
+        check_consistency(
+            data.graphs["train"], len(model.type_map), model.cutoff, config.data.labels
+        )
         if source is None:
             model.fit_statistics([model.residual_labels(graph) for graph in sample])
         else:

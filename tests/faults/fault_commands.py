@@ -165,6 +165,9 @@ COMMANDS = {
         (
             "train",
             str(ROOT / "workflows" / "water_deepmd"),
+            "model.embedding=[4,8]",
+            "model.axis_neurons=4",
+            "model.fitting=[8]",
             "training.steps=6",
             "training.checkpoint.every_steps=2",
         ),

@@ -272,7 +272,7 @@ def test_wrong_inputs_are_refused_with_the_fix(potential, lammps, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-8])
     assert "truncated" in error(atoms, pair.replace(str(folder), str(tmp_path / "copy")))
     atoms.positions[1] = atoms.positions[0]
-    assert "not finite" in error(atoms, pair, 2)
+    assert "are less than 0.001 Angstrom apart" in error(atoms, pair, 2)
 
 
 @EXAMPLES

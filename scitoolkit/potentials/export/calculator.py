@@ -9,6 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.atoms import checked
+from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.export.library import MovingSystem, PotentialLibrary
 from scitoolkit.potentials.stress import voigt_stress
 
@@ -57,6 +59,7 @@ class LibraryCalculator(_AseCalculator):
         """Fill `results` with all properties; the stress where `voigt_stress` defines one."""
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
+        checked(from_ase(system))
         whole = system.cell.complete()
         found = self.system.compute(
             system.positions, self._species(system), whole.array, system.pbc

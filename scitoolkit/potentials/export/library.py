@@ -104,7 +104,7 @@ class PotentialLibrary:
             pbc: (3,) bool.
 
         Raises:
-            DataError: the cell is singular, or a species is unknown.
+            DataError: the cell is singular, a species is unknown, or two atoms coincide.
             NumericalError: positions or weights are not finite.
         """
         return self._compute(self._library.stk_compute, self._model, positions, species, cell, pbc)
@@ -176,7 +176,7 @@ class PotentialLibrary:
             energy (S,), atomic_energy (N,), forces (N, 3), virial (S, 3, 3), float64.
 
         Raises:
-            DataError: a cell is singular, or a species is unknown.
+            DataError: a cell is singular, a species is unknown, or two atoms coincide.
             NumericalError: positions or weights are not finite.
         """
         systems, atoms = len(first) - 1, len(positions)
@@ -219,7 +219,7 @@ class PotentialLibrary:
             species: (N,) int32, indices into `species`.
 
         Raises:
-            DataError: the graph is invalid.
+            DataError: the graph is invalid, or two atoms coincide.
             NumericalError: positions or weights are not finite.
         """
         atoms, edges = len(species), len(sender)
@@ -349,6 +349,8 @@ def _check_state(state: int, positions: np.ndarray | None = None) -> None:
             "invalid atoms: a singular cell, a species beyond the type map, or too many neighbours "
             "of one atom"
         )
+    if state == -3:
+        raise DataError("two atoms are less than 0.001 Å apart")
     if state < 0:
         if positions is not None and not np.isfinite(positions).all():
             atom = int(np.isfinite(positions).all(axis=1).argmin())

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.generators.vlasov import dispersion
 from scitoolkit.generators.vlasov.anisotropy import Anisotropy, anisotropy
-from scitoolkit.generators.vlasov.dispersion import Beam, ion_acoustic, least_damped
+from scitoolkit.generators.vlasov.dispersion import Beam, ion_acoustic, least_damped, root
 from scitoolkit.generators.vlasov.members import BumpOnTail, IonAcoustic, Landau, Sheath, TwoStream
 from scitoolkit.testing import GeneratorContract
 
@@ -158,6 +159,16 @@ def test_roots_of_the_literature():
     omega = least_damped(0.1, [Beam(1.0, 0.0, 1.0)], oscillating=True)
     assert omega.real == pytest.approx(np.sqrt(1 + 3 * 0.01 + 6e-4), rel=2e-3)
     assert abs(omega.imag) < 1e-8
+
+
+def test_roots_from_many_guesses_are_those_from_each_one():
+    beams = [Beam(0.9, 0.0, 1.0), Beam(0.1, 4.0, 0.5)]
+    guesses = np.array([1.2 + 0.1j, 2.0 + 0.1j, 1.5 - 0.4j, 0.3 - 0.2j])
+    with np.errstate(all="ignore"):
+        together = dispersion._roots(0.4, beams, guesses)
+        alone = [root(0.4, beams, complex(guess)) for guess in guesses]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+    assert np.abs(dispersion.relation(together[:3], 0.4, beams)).max() < dispersion.RESIDUAL
 
 
 def test_a_sheath_charges_the_walls_negatively():

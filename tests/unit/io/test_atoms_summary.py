@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms_summary import summarize_atoms
 
 pytest.importorskip("ase")
-LINES = "H 0 0 {z} 0.3 0 1\nO 0 0 1 -0.3 0 -1\n"
+LINES = "H 0 0 {z} 0.3 0 -1\nO 0 0 1 -0.3 0 1\n"
 
 
 def write(path, frames=12, energy="energy", forces="forces", lattice=""):

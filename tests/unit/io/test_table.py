@@ -106,3 +106,31 @@ def test_open_fields_reads_tables_and_checks_units(tmp_path):
         assert fields["u"].sizes == {"time": 30}
     with pytest.raises(DataError, match="unit"):
         open_fields(path, "u", units={"u": "m"})
+
+
+@pytest.mark.parametrize("separator", ["/", ".", "-"])
+@pytest.mark.parametrize("step", ["D", "MS", "QS", "h", "15D"])
+@pytest.mark.parametrize("order", ["%d{0}%m{0}%Y %H:%M", "%m{0}%d{0}%Y %H:%M"])
+def test_dates_with_the_day_or_the_month_first(tmp_path, separator, step, order):
+    """Every date alone would be read with the month first where its day is below 13."""
+    times = pd.date_range("2001-01-01", periods=40, freq=step)
+    text = times.strftime(order.format(separator))
+    pd.DataFrame({"time": text, "u": np.arange(40.0)}).to_csv(tmp_path / "a.csv", index=False)
+    with open_fields(tmp_path / "a.csv") as dataset:
+        assert (dataset["time"].values == times.values).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ([f"01/06/{year}" for year in range(1990, 2010)], "may have the day or the month first"),
+        ([f"01/{month:02}/2001" for month in range(1, 13)], "may have the day or the month first"),
+        (["31/12/2001", "01/31/2002", "02/28/2002"], "others the month"),
+    ],
+)
+def test_dates_of_either_order_are_refused(tmp_path, text, said):
+    pd.DataFrame({"time": text, "u": np.arange(len(text)) * 1.0}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    with pytest.raises(DataError, match=rf"{said}.*2001-12-31"):
+        open_fields(tmp_path / "a.csv")

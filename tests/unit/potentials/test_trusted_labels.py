@@ -58,11 +58,57 @@ def test_stress_and_virial_under_any_name(tmp_path, extra, labels):
         ("", {"stress_key": "REF_stress"}, "no stress called"),
         (f'virial="{text_of(-VIRIAL)}" stress="{text_of(STRESS)}"', {}, "differ"),
         (f'virial="{text_of(VIRIAL * np.nan)}" stress="{text_of(STRESS)}"', {}, "differ|NaN"),
+        (f'REF_virials="{text_of(VIRIAL)}"', {"stress_key": "REF_virials"}, "names a virial"),
+        (f'stress_GPa="{text_of(STRESS)}"', {"stress_key": "stress_GPa"}, "another unit"),
+        (f'stress="{text_of(STRESS)}" REF_stress="{text_of(2 * STRESS)}"', {}, "REF_stress differ"),
+        (f'virial="{text_of(np.tril(VIRIAL))}"', {}, "not symmetric"),
     ],
 )
 def test_other_names_and_contradictions_are_refused(tmp_path, extra, labels, message):
     with pytest.raises(DataError, match=message):
         virial_of(tmp_path, frame(extra), **labels)
+
+
+SLAB = 'Lattice="4 0 0 0 5 0 0 0 6" pbc="T T F"'
+BOX = 'Lattice="4 0 0 0 5 0 0 0 6" pbc="F F F"'
+
+
+def test_a_slab_has_a_stress_and_a_molecule_in_a_box_has_none(tmp_path):
+    stress = f'stress="{text_of(STRESS)}"'
+    np.testing.assert_allclose(virial_of(tmp_path, frame(stress, SLAB)), VIRIAL, rtol=1e-8)
+    assert virial_of(tmp_path, frame(f'stress="{text_of(0 * STRESS)}"', BOX)) is None
+    with pytest.raises(DataError, match="without a periodic direction"):
+        virial_of(tmp_path, frame(stress, BOX))
+    for name in ("REF_stress", "REF_virials"):
+        with pytest.raises(DataError, match=f"_key={name}"):
+            virial_of(tmp_path, frame(f'{name}="{text_of(STRESS)}"', SLAB))
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "message"),
+    [
+        ("energy_key", "energy_per_atom", "per atom"),
+        ("forces_key", "dft_gradient", "opposite sign"),
+    ],
+)
+def test_names_of_other_quantities_are_refused(tmp_path, key, name, message):
+    text = frame("").replace("REF_forces" if key == "forces_key" else "REF_energy", name)
+    (tmp_path / "a.xyz").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        _ = open_atoms([tmp_path / "a.xyz"], LabelConfig(**{**NAMES, key: name}))[0]
+
+
+def test_of_a_default_and_a_reference_label_the_user_chooses(tmp_path):
+    path = tmp_path / "a.xyz"
+    path.write_text(frame("energy=-2").replace("REF_forces", "forces"), encoding="utf-8")
+    with pytest.raises(DataError, match="energy and REF_energy differ"):
+        _ = open_atoms([path])[0]
+    energies = [
+        open_atoms([path], LabelConfig(energy_key=k))[0].energy for k in ("energy", "REF_energy")
+    ]
+    assert energies == [-2.0, -1.0]
+    path.write_text(frame("energy=-1").replace("REF_forces", "forces"), encoding="utf-8")
+    assert open_atoms([path])[0].energy == -1.0
 
 
 @pytest.mark.parametrize("lattice", ['pbc="F F F"', 'Lattice="4 0 0 0 5 0 0 0 0" pbc="T T F"'])
@@ -151,15 +197,23 @@ def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
         translate(document)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_the_c_library_names_the_atom_whose_position_is_no_number(tmp_path, value):
+@pytest.fixture(scope="module")
+def small_library(tmp_path_factory):
+    """Return a model of hydrogen and the folder of its library."""
     from scitoolkit.potentials import SeE2AConfig
-    from scitoolkit.potentials.export.library import PotentialLibrary
     from scitoolkit.potentials.export.write import export_library
 
     settings = SeE2AConfig(sel=[8], embedding=[4, 8], axis_neurons=4, fitting=[8])
-    export_library(settings.build(["H"]), settings, tmp_path / "library")
-    library = PotentialLibrary(tmp_path / "library")
+    model, folder = settings.build(["H"]), tmp_path_factory.mktemp("small") / "library"
+    export_library(model, settings, folder)
+    return model, folder
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_c_library_names_the_atom_whose_position_is_no_number(small_library, value):
+    from scitoolkit.potentials.export.library import PotentialLibrary
+
+    library = PotentialLibrary(small_library[1])
     positions = np.arange(12.0).reshape(4, 3)
     system = np.zeros(4, int), np.eye(3) * 30, np.zeros(3, bool)
     for compute in (library.compute, library.moving(0.5).compute):
@@ -168,6 +222,76 @@ def test_the_c_library_names_the_atom_whose_position_is_no_number(tmp_path, valu
         damaged[2, 1] = value
         with pytest.raises(NumericalError, match="atom 2"):
             compute(damaged, *system)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-4])
+@pytest.mark.parametrize("cell", [None, [9.0, 9, 9], [9.0, 9, 0]])
+def test_atoms_in_one_place_are_refused_everywhere(small_library, gap, cell):
+    import ase
+
+    from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.export.calculator import LibraryCalculator
+
+    model, folder = small_library
+    calculators = [
+        *(Calculator(model, skin=skin) for skin in (0, 0.5)),
+        *(LibraryCalculator(folder, skin=skin) for skin in (0, 0.5)),
+    ]
+    for calculator in calculators:
+        atoms = ase.Atoms("H3", [[0, 0, 0], [0, 0, 0.2], [1, 0, 0]], cell=cell)
+        atoms.pbc = atoms.cell.lengths() > 0
+        atoms.calc = calculator
+        atoms.get_potential_energy()
+        atoms.positions[1, 2] = gap
+        with pytest.raises(DataError, match="apart"):
+            atoms.get_potential_energy()
+
+
+def test_the_calculator_of_a_library_refuses_what_python_refuses(small_library):
+    import ase
+
+    from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.export.calculator import LibraryCalculator
+
+    model, folder = small_library
+    for calculator in (Calculator(model), LibraryCalculator(folder)):
+        for atoms in (ase.Atoms(), ase.Atoms("H2", [[0, 0, 0], [1, 0, 0]], pbc=True)):
+            atoms.calc = calculator
+            with pytest.raises(DataError, match=r"without atoms|no such lattice vectors"):
+                atoms.get_potential_energy()
+
+
+def test_predictions_that_are_not_finite_are_no_results(tmp_path, small_library):
+    import copy
+
+    import torch
+
+    from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.evaluation import collect
+    from scitoolkit.potentials.graph import configuration_graph
+    from scitoolkit.potentials.prediction import write_predictions
+
+    model = copy.deepcopy(small_library[0])
+    with torch.no_grad():
+        model.shift.fill_(float("nan"))
+    (tmp_path / "a.xyz").write_text(MOLECULE, encoding="utf-8")
+    frames = open_atoms([tmp_path / "a.xyz"], LabelConfig(**NAMES))
+    graphs = [configuration_graph(frames[0], model.type_map, model.cutoff)]
+    calls = (
+        lambda: collect(model, graphs),
+        lambda: write_predictions(model, frames, tmp_path / "a.nc"),
+        lambda: Calculator(model).get_potential_energy(molecule_of(frames[0])),
+    )
+    for call in calls:
+        with pytest.raises(NumericalError, match="not finite"):
+            call()
+    assert not (tmp_path / "a.nc").exists()
+
+
+def molecule_of(frame):
+    from scitoolkit.potentials.prediction import to_ase
+
+    return to_ase(frame)
 
 
 @pytest.mark.parametrize("skin", [0.0, 0.5, 2.0])

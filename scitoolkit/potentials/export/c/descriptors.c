@@ -55,17 +55,6 @@ typedef struct {
   stk_run common;
 } state;
 
-typedef struct {
-  char *base;
-  int64_t used;
-} arena;
-
-static void *take(arena *from, int64_t bytes) {
-  void *taken = from->base ? from->base + from->used : NULL;
-  from->used += STK_ROUND(bytes);
-  return taken;
-}
-
 /* Reals in a row of the attention kernels: an odd number of cache lines. */
 static int64_t leading(int64_t most) {
   const int64_t line = LINE / sizeof(real), lanes = (most < 1 ? 16 : (most + 15) / 16 * 16);

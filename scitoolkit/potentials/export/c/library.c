@@ -238,12 +238,18 @@ stk_run *stk_begin(const stk_model *model, const stk_graph *graph, void *workspa
                                gradient);
 }
 
+/* Angstrom; `neighbour_edges` in Python has the same limit. */
+#define NEAREST 1e-3
+
 int32_t stk_advance(stk_run *run, stk_exchange *wanted) {
   const int32_t state = run->model->variant->advance(run, wanted);
   if (state != STK_DONE) return state;
+  const int64_t edges = run->graph.ptr[run->graph.owned];
+  for (const double *v = run->graph.vector; v < run->graph.vector + 3 * edges; v += 3)
+    if (v[0] * v[0] + v[1] * v[1] + v[2] * v[2] < NEAREST * NEAREST) return STK_COINCIDENT;
   for (int64_t i = 0; i < run->graph.owned; i++)
     if (!isfinite(run->energy[i])) return STK_NOT_FINITE;
-  for (int64_t k = 0; k < 3 * run->graph.ptr[run->graph.owned]; k++)
+  for (int64_t k = 0; k < 3 * edges; k++)
     if (!isfinite(run->gradient[k])) return STK_NOT_FINITE;
   return STK_DONE;
 }

@@ -175,18 +175,6 @@ typedef struct {
   int32_t layer;
 } state;
 
-/* Allocate parts of a workspace, or count their bytes if it is NULL. */
-typedef struct {
-  char *base;
-  int64_t used;
-} arena;
-
-static void *take(arena *from, int64_t bytes) {
-  void *found = from->base ? from->base + from->used : NULL;
-  from->used += STK_ROUND(bytes);
-  return found;
-}
-
 static void lay_out_bench(bench *b, arena *from, int64_t all) {
 #define REALS(name, many) b->name = take(from, (int64_t)(many) * sizeof(real))
 #define WHOLES(name, many) b->name = take(from, (int64_t)(many) * 8)

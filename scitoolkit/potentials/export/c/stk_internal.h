@@ -43,5 +43,18 @@ struct stk_run {
   int32_t threads, stage;
 };
 
+/* A workspace, or its size in bytes while `base` is NULL. */
+typedef struct {
+  char *base;
+  int64_t used;
+} arena;
+
+/* The next part of a workspace, on a cache line; NULL while it is only measured. */
+static inline void *take(arena *from, int64_t bytes) {
+  void *part = from->base ? from->base + from->used : NULL;
+  from->used += STK_ROUND(bytes);
+  return part;
+}
+
 #define STK_WEIGHTS(model, name) ((model)->arrays[STK_ARRAY_##name])
 #endif

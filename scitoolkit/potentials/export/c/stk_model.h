@@ -24,7 +24,8 @@ enum { /* return values of stk_advance */
   STK_FORWARD = 1,    /* copy rows of owned atoms to their ghosts */
   STK_REVERSE = 2,    /* add rows of ghosts to those of their owners */
   STK_BAD_GRAPH = -1, /* unsorted edges, unknown species, too many neighbours of an atom */
-  STK_NOT_FINITE = -2 /* an energy or gradient is not finite */
+  STK_NOT_FINITE = -2, /* an energy or gradient is not finite */
+  STK_COINCIDENT = -3 /* an edge of less than 0.001 Angstrom: two atoms at one place */
 };
 
 typedef struct {

@@ -158,6 +158,7 @@ class PairScitoolkit : public Pair {
       else
         comm->reverse_comm(this, numbers);
     }
+    if (state == STK_COINCIDENT) refuse_coincident();
     if (state == STK_NOT_FINITE) refuse_not_finite();
     if (state < 0) error->one(FLERR, "the potential failed with status {}", state);
     add_results();
@@ -244,6 +245,14 @@ class PairScitoolkit : public Pair {
   void refuse_position(int i) {
     error->one(FLERR, "the position of atom {} or of a neighbour is not finite: a time step too long, "
                       "or overlapping atoms", atom->tag[i]);
+  }
+  void refuse_coincident() {
+    const double *d = vector.data();
+    for (int i = 0; i < atom->nlocal; i++)
+      for (int64_t e = ptr[i]; e < ptr[i + 1]; e++)
+        if (d[3 * e] * d[3 * e] + d[3 * e + 1] * d[3 * e + 1] + d[3 * e + 2] * d[3 * e + 2] < 1e-6)
+          error->one(FLERR, "atoms {} and {} are less than 0.001 Angstrom apart", atom->tag[i],
+                     atom->tag[sender[e]]);
   }
   void refuse_not_finite() {
     for (int i = 0; i < atom->nlocal; i++)
