@@ -265,7 +265,7 @@ class AthenaPlusPlus(Blocks):
 class OneOfManyParts(Layout):
     """Files of NEMO, BOUT++, MITgcm or CROCO with the part of the domain of one process.
 
-    Each would be a simulation of its own, with walls that are none.
+    Each would be a separate simulation, with walls that are none.
     """
 
     name: ClassVar[str] = "part of a domain"
