@@ -55,7 +55,7 @@ def _grib(path: Path, chunks: Any, decode: bool) -> xr.Dataset:
 
     try:
         # `raise` refuses what cfgrib leaves out otherwise with a line in its log.
-        options = {"indexpath": "", "errors": "raise"}
+        options: dict[str, Any] = {"indexpath": "", "errors": "raise"}
         return open_lazily(path, "cfgrib", chunks=chunks, decode=decode, **options)
     except DatasetBuildError as error:
         raise DataError(

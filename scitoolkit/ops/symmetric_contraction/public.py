@@ -84,6 +84,7 @@ def symmetric_contraction(
     Source: Batatia et al. 2022 (arXiv 2206.07697), equations 10 and 11.
 
     Example:
+        >>> import torch
         >>> spec = ContractionSpec.build("0e + 1o", "0e", 2)
         >>> x, weight = torch.ones(3, 4, 8), torch.ones(2, spec.num_paths, 8)
         >>> symmetric_contraction(spec, x, weight, torch.tensor([0, 1, 0])).shape
