@@ -423,7 +423,7 @@ class Evaluation:
         own = self.rollouts[MATCHED if baseline == LINEAR else OWN][name]
         count = 0
         for mine, other in zip(own, self.rollouts[baseline][name], strict=True):
-            # Written so that a NaN, of a rollout that diverged, is not better.
+            # Written so that an error of NaN is not better.
             if mine is None or other is None or not mine < other:
                 break
             count += 1

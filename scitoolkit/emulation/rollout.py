@@ -208,6 +208,7 @@ class Jitter:
         for dim in mirrors:
             sample = self.symmetries.mirror(sample, dim)
         outputs = step_once(emulator, {n: v[0, 0].numpy() for n, v in sample.items()})
+        # Undone in the opposite order: a shift after a mirror is the opposite shift before it.
         back = {n: torch.from_numpy(v)[None, None] for n, v in outputs.items()}
         for dim in mirrors:
             back = self.symmetries.mirror(back, dim)

@@ -231,7 +231,7 @@ def test_nan_in_the_training_part_is_told_with_its_samples(job, tmp_path):
         )
 
 
-def test_a_rollout_that_becomes_nan_is_not_better():
+def test_an_error_of_nan_is_not_better():
     evaluation = Evaluation.__new__(Evaluation)
     evaluation.rollouts = {
         OWN: {"u": [0.1, math.nan, math.nan]},
