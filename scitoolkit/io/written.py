@@ -14,9 +14,12 @@ import numpy as np
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from scitoolkit.core.log import get_logger
 from scitoolkit.io.formats.base import Format, Refusal
 from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.missing_attributes import LIMITS
+
+log = get_logger(__name__)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -126,6 +129,15 @@ def within_limits(dataset: xr.Dataset) -> xr.Dataset:
         # Half a step of packed integers is beyond the rounding of their decoding.
         half = abs(factor) / 2 if packing.scale is not None and stored.kind in "iu" else 0.0
         low, high = sorted(float(limit) * factor + offset for limit in packing.limits)
+        if _of_another_unit(variable, low - half, high + half):
+            log.warning(
+                "variable %s: no value lies within its valid range, %g to %g, which is ignored: "
+                "it may be that of another unit",
+                name,
+                low,
+                high,
+            )
+            continue
         if variable.chunks is not None:
             data = variable.data.map_blocks(_limited, low - half, high + half)
         else:
@@ -138,6 +150,17 @@ def within_limits(dataset: xr.Dataset) -> xr.Dataset:
     made = made.assign_coords({k: v for k, v in limited.items() if k in dataset.coords})
     made.set_close(dataset.close)
     return made
+
+
+def _of_another_unit(variable: xr.Variable, low: float, high: float) -> bool:
+    """Return whether the first and the last entry have values and none of them within limits.
+
+    Arithmetic on a variable may keep its attributes: a range in degC with values in K.
+    """
+    ends = [variable[:1], variable[-1:]] if variable.ndim else [variable]
+    values = np.concatenate([np.ravel(np.asarray(end.values)) for end in ends])
+    finite = values[np.isfinite(values)]
+    return bool(finite.size) and bool(((finite < low) | (finite > high)).all())
 
 
 def _limited(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -113,7 +113,7 @@ def require_coordinates(segments: Segments, channels: Iterable[Channel]) -> None
             entry = int(np.flatnonzero(np.sign(steps) != np.sign(steps[steps != 0][0]))[0]) + 1
             raise DataError(
                 f"coordinate {dim} turns around at entry {entry} ({values[entry - 1]:g} then "
-                f"{values[entry]:g})",
+                f"{values[entry]:g}), so it is not monotonic",
                 where=segments.path(0),
                 allowed="coordinates that only rise or only fall",
                 fix=f"ds.sortby({dim!r})",

@@ -24,6 +24,7 @@ from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in
 from scitoolkit.io.campaign.windows import NAN_FIX
+from scitoolkit.io.missing_attributes import LIMITS
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
@@ -283,8 +284,12 @@ class _Measuring:
         good = (np.abs(values) <= _LARGEST).reshape(len(values), -1)
         if not good.all():
             at = int(np.argmin(good.all(axis=1)))
+            path = self.campaign.channels[name].array.path
+            stated = self.campaign.segments.header(0).variables[path].attrs
+            limits = [f"{key} {stated[key]}" for key in LIMITS if key in stated]
             raise DataError(
-                f"{int((~good[at]).sum())} values are NaN or Inf in float32",
+                f"{int((~good[at]).sum())} values are NaN or Inf in float32"
+                + (f", or outside {', '.join(limits)}, as the file says" if limits else ""),
                 where=f"{self.campaign.where(row + at)}, variable {name}",
                 fix=NAN_FIX,
             )

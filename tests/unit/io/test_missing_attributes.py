@@ -5,9 +5,14 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign import open_campaign as find_campaign
+from scitoolkit.io.campaign.kept import training_moments
+from scitoolkit.io.campaign.measure import Question
+from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.missing_attributes import missing_numbers, stored_limits, valid_limits
 
@@ -86,3 +91,16 @@ def test_attributes_as_numbers():
     assert missing_numbers({"missing_value": "none"}, np.dtype("f4")) == ()
     assert valid_limits({"valid_min": "0", "valid_max": np.inf}) == (0.0, np.inf)
     assert stored_limits({}, np.dtype("f4"), None, 0.0) == (-np.inf, np.inf)
+
+
+def test_a_valid_range_of_another_unit_hides_nothing(tmp_path):
+    """Arithmetic may keep attributes: values in K with the range of degC."""
+    values = (290 + np.random.default_rng(0).normal(size=(12, 5, 4))).astype("f4")
+    about = {"units": "K", "valid_range": np.array([-5, 40], "f4")}
+    temperature = xr.DataArray(values, dims=("time", "y", "x"), name="t", attrs=about)
+    temperature.to_netcdf(tmp_path / "kelvin.nc")
+    with open_fields(tmp_path / "kelvin.nc") as fields:
+        assert np.array_equal(fields["t"].values, values)
+    campaign = find_campaign(tmp_path / "kelvin.nc", ["t"])
+    with pytest.raises(DataError, match=r"outside valid_range \[-5.0, 40.0\], as the file says"):
+        training_moments(campaign, row_sets(campaign), campaign.index.blocks, Question(1, ("t",)))
