@@ -56,10 +56,15 @@ def refusing(dataset: xr.Dataset, kind: type[Format], path: Path) -> xr.Dataset:
         else:
             data = indexing.LazilyIndexedArray(_RefusingArray(variable, refuse))
         checked[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
-    if not checked:
+    return _with_variables(dataset, checked)
+
+
+def _with_variables(dataset: xr.Dataset, changed: dict[str, xr.Variable]) -> xr.Dataset:
+    """Return a dataset with some variables changed, which closes the files of the original."""
+    if not changed:
         return dataset
-    made = dataset.assign({k: v for k, v in checked.items() if k not in dataset.coords})
-    made = made.assign_coords({k: v for k, v in checked.items() if k in dataset.coords})
+    made = dataset.assign({k: v for k, v in changed.items() if k not in dataset.coords})
+    made = made.assign_coords({k: v for k, v in changed.items() if k in dataset.coords})
     made.set_close(dataset.close)
     return made
 
@@ -144,12 +149,7 @@ def within_limits(dataset: xr.Dataset) -> xr.Dataset:
             data = indexing.LazilyIndexedArray(_LimitedArray(variable, low - half, high + half))
         attributes = {k: v for k, v in variable.attrs.items() if k not in LIMITS}
         limited[str(name)] = xr.Variable(variable.dims, data, attributes, variable.encoding)
-    if not limited:
-        return dataset
-    made = dataset.assign({k: v for k, v in limited.items() if k not in dataset.coords})
-    made = made.assign_coords({k: v for k, v in limited.items() if k in dataset.coords})
-    made.set_close(dataset.close)
-    return made
+    return _with_variables(dataset, limited)
 
 
 def _of_another_unit(variable: xr.Variable, low: float, high: float) -> bool:
