@@ -114,8 +114,6 @@ class SampleStream:
         if parameters is not None:
             self._journal.choose(number, parameters)
         asked = self._draws.order(number, 0, self._journal.asked(number)).parameters
-        # A resumed run starts at the attempt that succeeded before: failed draws are not tried
-        # again.
         known = self._journal.made(number, asked)
         self._asked[number], self._attempts[number] = asked, known.attempt if known else 0
         self._waiting.append(self._order(number))

@@ -151,8 +151,6 @@ class NodeGraph:
 
 
 def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInputs:
-    # One process decides and all receive its answer: owners that differ by process would be a
-    # deadlock in the first exchange.
     owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
     part = sharing.share(graph, config.graph, ranks, owner)
     x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())

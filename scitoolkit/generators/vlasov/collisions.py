@@ -85,7 +85,6 @@ class BGK:
 
     def relax(self, modes: np.ndarray, duration: float) -> None:
         """Apply collisions to f for a duration, in place."""
-        # f(t + dt) = M + (f(t) - M) exp(-nu dt), since M does not change.
         share = math.exp(-self.frequency * duration)
         target = self.maxwellian(modes)
         modes *= share
@@ -93,9 +92,6 @@ class BGK:
 
     def _corrected(self, found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the Maxwellian corrected to the moments `wanted`."""
-        # Least change d in the norm sum d^2 / w with A d = missing, A the matrix of moments and w
-        # the Maxwellian's averages: d = W A^T (A W A^T)^-1 missing. Cells without particles are not
-        # changed.
         missing = (wanted - self.moments(found)).reshape(len(found), -1, 1)
         weights = np.broadcast_to(np.abs(found[..., :1, :]), found.shape).reshape(len(found), -1)
         together = max(1, LARGEST // self._moments.size)

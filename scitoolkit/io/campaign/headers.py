@@ -193,7 +193,6 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
     values: dict[str, np.ndarray] = {}
     with open_hdf5(path) as file:
         try:
-            # Offsets count from the end of a user block, but files are read from their beginning.
             in_place = not file.userblock_size
             found: dict[str, Any] = {}
             for name, item in _objects(file):
@@ -285,7 +284,6 @@ def _placed(
     if layout == h5py.h5d.CHUNKED:
         chunks = created.get_chunk()
         grid = [-(-n // c) for n, c in zip(shape, chunks, strict=True)]
-        # HDF5 allocates a chunk when it is first written.
         complete = item.get_num_chunks() == int(np.prod(grid, dtype=np.int64))
         return chunks, number, -1, complete, False
     if layout == h5py.h5d.CONTIGUOUS:
