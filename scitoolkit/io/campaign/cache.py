@@ -73,7 +73,6 @@ class IndexCache:
         if self.kept is None:
             return read_headers(files.paths)
         kept = Segments.from_json(self.kept["segments"])
-        # A file with another size or time of modification is another one, and is read again.
         states = zip(kept.files.paths, kept.files.sizes, kept.files.modified, strict=True)
         known = {state: i for i, state in enumerate(states)}
         wanted = list(zip(files.paths, files.sizes, files.modified, strict=True))
