@@ -118,7 +118,8 @@ def _pool(x: Tensor) -> Tensor:
     A last odd node is not pooled.
     """
     sizes = x.shape[2:]
-    # Time has fewer nodes than space in a crop: it is pooled only once all dims are equally short.
+    # Crops of the paper have fewer nodes in time than in space: time is pooled only once all dims
+    # are equally short.
     shortest = min(sizes)
     equal = all(size == shortest for size in sizes)
     for dim, size in enumerate(sizes, 2):
