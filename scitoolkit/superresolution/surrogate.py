@@ -111,6 +111,8 @@ class SuperresolutionSurrogate:
                 continue
             step = abs(float(nodes[-1]) - float(nodes[0])) / (len(nodes) - 1)
             length = step * len(nodes)
+            # A repeated last node makes the length one step too large, which is an error and no
+            # other box.
             if abs(length - period) > 1.5 * step and is_even(np.sort(nodes)):
                 log.warning(
                     "%s: a period of %.4g along %s, the model was trained on %.4g",
@@ -270,6 +272,7 @@ class QueryableField:
         for axis, (nodes, size) in enumerate(zip(self.grid.nodes, self.sizes, strict=True)):
             if size < len(nodes):
                 cell = np.clip(np.searchsorted(nodes, points[:, axis], "right") - 1, 0, None)
+                # As many nodes before the query's cell as after it, except at the ends.
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 
