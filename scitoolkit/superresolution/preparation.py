@@ -75,6 +75,7 @@ def header_of(
         scales=scales,
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
+        used=tuple(used_constants(pde)) if pde else (),
     )
 
 
