@@ -116,8 +116,6 @@ class SampleStream:
         asked = self._draws.order(number, 0, self._journal.asked(number)).parameters
         known = self._journal.made(number, asked)
         self._asked[number], self._attempts[number] = asked, known.attempt if known else 0
-        # A resumed run starts at the attempt that succeeded before: failed draws are not tried
-        # again.
         self._waiting.append(self._order(number))
 
     def _order(self, number: int) -> Order:
