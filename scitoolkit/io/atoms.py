@@ -225,8 +225,8 @@ class AtomsCollection:
             virial: whether virials are required.
 
         Raises:
-            DataError: no frame has a required label, energy or forces are all zero, or distances
-                contradict the unit.
+            DataError: no frame has a required label, none has energies or forces, energy or forces
+                are all zero, or distances contradict the unit.
         """
         if not len(self):
             raise DataError("no frame found", where="data")
@@ -235,6 +235,10 @@ class AtomsCollection:
         for label, is_required in (("energy", energy), ("forces", forces), ("virial", virial)):
             if is_required:
                 self._require(label, frames)
+        if not energy and all(_unlabelled(f) for f in frames) and all(_unlabelled(f) for f in self):
+            raise DataError(
+                "no frame has energies or forces", where=frames[0].where, fix="data.labels"
+            )
         where = f"{frames[0].where} and {len(frames) - 1} more frames"
         energies = [frame.energy for frame in frames if frame.energy is not None]
         if energies and all(energy == 0.0 for energy in energies):
@@ -270,6 +274,10 @@ class AtomsCollection:
             len(lacking),
             len(sample),
         )
+
+
+def _unlabelled(frame: Configuration) -> bool:
+    return frame.energy is None and frame.forces is None
 
 
 class _Subset:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.io.atoms import (
     Array,
     AtomsSource,
@@ -22,6 +23,7 @@ from scitoolkit.io.atoms import (
 )
 from scitoolkit.io.numpy_file import load_array
 
+log = get_logger(__name__)
 _PARAMETER_FILES = {"fparam": "fparam", "aparam": "aparam"}
 _WEIGHT = re.compile("config_(|energy_|forces_|stress_|virials_)weight")
 _LABEL_FILES = {"energy": "energy", "forces": "force", "virial": "virial"}
@@ -42,8 +44,13 @@ class DeepmdFormat:
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
         """Yield the systems sorted by name."""
+        told: set[str] = set()
         for folder in sorted(p.parent for p in path.rglob("type.raw")):
-            yield DeepmdSystem(folder, labelled=labels is not None)
+            system = DeepmdSystem(folder, labelled=labels is not None)
+            if labels is not None and (new := system.unread() - told):
+                log.warning("%s: not read: %s", folder, ", ".join(sorted(new)))
+                told |= new
+            yield system
 
 
 class ExtendedXYZFormat:
@@ -103,6 +110,8 @@ class DeepmdSystem:
             raise DataError(
                 f"type {self._types.max()} is not among {len(self._names)} names", where=str(names)
             )
+        if len(set(self._names)) < len(self._names):
+            raise DataError(f"a name is there twice: {' '.join(self._names)}", where=str(names))
         self._periodic = not (folder / "nopbc").is_file()
         self._sets = sorted(folder.glob("set.*"))
         self._ends = np.cumsum([len(self._array(s, "coord")) for s in self._sets]).tolist()
@@ -112,6 +121,11 @@ class DeepmdSystem:
     def __len__(self) -> int:
         """Return the number of frames."""
         return self._ends[-1]
+
+    def unread(self) -> set[str]:
+        """Return the files of the first set that are no input and no label, such as spin.npy."""
+        names = {"coord", "box", "real_atom_types", *self._files.values()}
+        return {p.name for p in self._sets[0].glob("*.npy") if p.stem not in names}
 
     def _place(self, index: int) -> tuple[Path, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))
@@ -255,8 +269,11 @@ class ExtendedXYZ:
         package = ase("reading extxyz")
         try:
             text = _whole_tensors(frame.decode())
+            _check_entries(text, labelled=self._labels is not None)
             _check_columns(text)
             atoms = package.io.read(io.StringIO(text), format="extxyz")
+        except KeyError as error:
+            raise DataError(f"element {error} is not known", where=where) from None
         except Exception as error:  # ASE raises many exception types for a damaged frame
             raise DataError(f"not extxyz ({error})", where=where) from None
         return _labelled(atoms, self._labels, where, lambda: self._names)
@@ -310,6 +327,34 @@ def _whole_tensors(frame: str) -> str:
 
     comment = re.sub(r'(?<!\S)(virial|stress)\s*=\s*"([^"]*)"', whole, comment)
     return "\n".join((first, comment, rest))
+
+
+_SPECIAL_ENTRIES = {
+    "lattice": "Lattice",
+    "cell": "Lattice",
+    "pbc": "pbc",
+    "properties": "Properties",
+}
+"""Entries that ASE reads under one spelling alone; it takes others for data of the user."""
+
+
+def _check_entries(frame: str, labelled: bool) -> None:
+    """Raise ValueError for a cell under another name, and for two entries of one name.
+
+    Args:
+        frame: text of the frame.
+        labelled: whether labels are read.
+    """
+    comment = frame.split("\n", 2)[1]
+    # Values in quotes may contain anything, names have neither spaces nor quotes.
+    names = re.findall(r"([^\s=]+)\s*=", re.sub(r'"[^"]*"', '""', comment))
+    for name in names:
+        special = _SPECIAL_ENTRIES.get(name.lower(), name)
+        if special not in names:
+            raise ValueError(f"{name} is not read. Fix: {special}=")
+        is_label = re.search("energy|stress|virial", name.lower())
+        if names.count(name) > 1 and (name in _SPECIAL_ENTRIES.values() or (is_label and labelled)):
+            raise ValueError(f"{name} is there {names.count(name)} times")
 
 
 def _check_columns(frame: str) -> None:

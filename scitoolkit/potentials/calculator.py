@@ -12,7 +12,7 @@ import torch
 from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import apply, choose_device, device_of, to_device
-from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase, given_parameters
 from scitoolkit.potentials.captured import CapturedCall
@@ -38,11 +38,16 @@ class NeighbourCache:
         skin: Å by which the cached list reaches beyond the cutoff; the list is valid until an atom
             has moved by half of it, or the cell, the species or the boundary conditions change.
             0 rebuilds the list on every call.
+
+    Raises:
+        ConfigError: a skin that is negative or no number.
     """
 
     lists_made: int
 
     def __init__(self, type_map: tuple[str, ...], cutoff: float, skin: float) -> None:
+        if not (isinstance(skin, int | float) and 0 <= skin < np.inf):
+            raise ConfigError(f"a skin of {skin} Å", where="skin", allowed="0 and more")
         self._type_map, self._cutoff, self._skin = type_map, cutoff, skin
         self._kept: Batch | None = None
         self._system: tuple[Any, ...] = ()
@@ -99,7 +104,7 @@ class Calculator(_AseCalculator):
     Raises:
         DataError: `potential` contains no trained potential.
         ConfigError: `compress`, and the model has no embedding networks to tabulate; an unknown
-            device.
+            device; a negative skin.
         BackendError: `device="cuda"` without a GPU.
 
     Example:
@@ -184,10 +189,10 @@ class Calculator(_AseCalculator):
 
 def _parameters(atoms: Any) -> Batch:
     """Return the current frame and atom parameters."""
-    frame, each = given_parameters(atoms)
+    frame, of_atoms = given_parameters(atoms)
     out = {}
     if frame is not None:
         out["frame_parameters"] = torch.from_numpy(frame)[None]
-    if each is not None:
-        out["atom_parameters"] = torch.from_numpy(each)
+    if of_atoms is not None:
+        out["atom_parameters"] = torch.from_numpy(of_atoms)
     return out

@@ -34,12 +34,12 @@ def model_deviation(models: Sequence[Potential], frame: Configuration) -> dict[s
     """
     if len(models) < 2:
         raise ConfigError(f"{len(models)} model", allowed="two or more to compare")
-    found = [predict_frame(model, frame) for model in models]
+    predictions = [predict_frame(model, frame) for model in models]
     atoms = len(frame.species)
-    forces = np.stack([f["forces"] for f in found])
+    forces = np.stack([f["forces"] for f in predictions])
     spread = np.sqrt(((forces - forces.mean(axis=0)) ** 2).sum(axis=2).mean(axis=0))
-    virial = np.stack([f["virial"][0] for f in found]).std(axis=0) / atoms
-    energy = np.array([f["energy"][0] for f in found]).std() / atoms
+    virial = np.stack([f["virial"][0] for f in predictions]).std(axis=0) / atoms
+    energy = np.array([f["energy"][0] for f in predictions]).std() / atoms
     return {
         "force_max": float(spread.max()),
         "force_min": float(spread.min()),

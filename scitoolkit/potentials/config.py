@@ -7,7 +7,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from scitoolkit.core.config import Config, DataPaths, refuse_unused
 from scitoolkit.core.draw import DrawConfig
@@ -24,9 +24,11 @@ from scitoolkit.training.config import TrainingConfig
 
 log: Logger = get_logger(__name__)
 AnyModel = Annotated[ModelConfig, Choice(models)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 ReferenceEnergies = (
-    Literal["auto", "isolated", "least_squares"] | Annotated[dict[str, float], Field(min_length=1)]
+    Literal["auto", "isolated", "least_squares"]
+    | Annotated[dict[str, FiniteFloat], Field(min_length=1)]
 )
 """`isolated`: energies of the training frames of a single atom, which are then excluded from the
 training. `least_squares`: the best fit to the training energies. `auto`: isolated if the files have
@@ -45,8 +47,8 @@ class FrameWeights(Config):
         files: weight by path or name of a file or folder, with wildcards; 1 for others.
     """
 
-    config_types: dict[str, NonNegativeFloat] = Field(default_factory=dict)
-    files: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    config_types: dict[str, Weight] = Field(default_factory=dict)
+    files: dict[str, Weight] = Field(default_factory=dict)
 
 
 class AtomsConfig(Config):

@@ -95,26 +95,26 @@ class ConsumedTree(dict[str, Any]):
 
     def unread(self, prefix: str = "") -> list[str]:
         """Return the dotted keys that were not read."""
-        found: list[str] = []
+        unread: list[str] = []
         for key, value in super().items():
             if key not in self._read:
-                found.append(prefix + key)
+                unread.append(prefix + key)
             else:
-                found += _unread(value, f"{prefix}{key}.")
-        return found
+                unread += _unread(value, f"{prefix}{key}.")
+        return unread
 
 
 def _consumed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return ConsumedTree(value)
-    return [_consumed(each) for each in value] if isinstance(value, list) else value
+    return [_consumed(item) for item in value] if isinstance(value, list) else value
 
 
 def _unread(value: Any, prefix: str) -> list[str]:
     if isinstance(value, ConsumedTree):
         return value.unread(prefix)
     if isinstance(value, list):
-        return [key for i, each in enumerate(value) for key in _unread(each, f"{prefix}{i}.")]
+        return [key for i, item in enumerate(value) for key in _unread(item, f"{prefix}{i}.")]
     return []
 
 

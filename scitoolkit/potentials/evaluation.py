@@ -55,18 +55,18 @@ def collect(
     out = Collected()
     model.eval()
     for graph in graphs:
-        found = finite_arrays(apply(model, graph), f"configuration {len(out.atoms)}")
+        predicted = finite_arrays(apply(model, graph), f"configuration {len(out.atoms)}")
         out.atoms.append(int(graph["num_atoms"][0]))
         if "energy" in graph:
-            energies = float(graph["energy"][0]), float(found["energy"][0])
+            energies = float(graph["energy"][0]), float(predicted["energy"][0])
             out.energy.append((*energies, out.atoms[-1]))
             out.energy_of.append(len(out.atoms) - 1)
         if "forces" in graph:
-            out.forces.append(np.stack([graph["forces"].numpy(), found["forces"]]))
+            out.forces.append(np.stack([graph["forces"].numpy(), predicted["forces"]]))
             out.types.append(graph["types"].numpy())
             out.forces_of.append(len(out.atoms) - 1)
         if "virial" in graph:
-            pair = np.stack([graph["virial"][0].numpy(), found["virial"][0]])
+            pair = np.stack([graph["virial"][0].numpy(), predicted["virial"][0]])
             out.virial.append(pair / out.atoms[-1])
         if baseline is not None:
             energy, forces = baseline.predict(graph)
@@ -98,10 +98,10 @@ def results(
     Raises:
         DataError: no configuration has a label.
     """
-    found = collect(model, graphs, baseline)
-    if not found.energy and not found.forces:
+    samples = collect(model, graphs, baseline)
+    if not samples.energy and not samples.forces:
         raise DataError("no configuration has an energy or forces", fix="data.labels")
-    metrics: dict[str, Any] = {"configurations": len(found.atoms), "atoms": sum(found.atoms)}
+    metrics: dict[str, Any] = {"configurations": len(samples.atoms), "atoms": sum(samples.atoms)}
     units: dict[str, str] = {}
 
     def add(name: str, error: np.ndarray, unit: str) -> None:
@@ -112,31 +112,31 @@ def results(
     tables: list[Table] = []
     figures: list[Figure] = []
     panels: list[Lines] = []
-    if found.energy:
-        energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
+    if samples.energy:
+        energy, atoms = np.array(samples.energy)[:, :2], np.array([e[2] for e in samples.energy])
         error = energy[:, 1] - energy[:, 0]
         add("energy", error, "meV")
         add("energy_per_atom", error / atoms, "meV/atom")
         if len(error) > 1:
             add("energy_shifted", error - error.mean(), "meV")
         panels.append(_energy_parity(energy / atoms[:, None]))
-    if found.forces:
-        forces = np.concatenate(found.forces, axis=1)
+    if samples.forces:
+        forces = np.concatenate(samples.forces, axis=1)
         add("force", forces[1] - forces[0], "meV/Å")
-        by_element, table = _by_element(model, found, forces)
+        by_element, table = _by_element(model, samples, forces)
         metrics.update(by_element)
         units.update(dict.fromkeys(by_element, "meV/Å"))
         tables.append(table)
-        panels.insert(0, _force_parity(model, found, forces))
+        panels.insert(0, _force_parity(model, samples, forces))
         figures += [_element_bars(by_element), _by_size(forces)]
-    if found.virial:
-        virial = np.stack(found.virial)
+    if samples.virial:
+        virial = np.stack(samples.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
     if any(config_types):
-        tables.append(_by_config_type(found, config_types))
+        tables.append(_by_config_type(samples, config_types))
     if baseline is not None:
-        by_method, table = _baselines(model, found)
+        by_method, table = _baselines(model, samples)
         metrics.update(by_method)
         units.update({name: units[name.partition("_of_")[0]] for name in by_method})
         tables.append(table)

@@ -85,12 +85,12 @@ def started_settings(wanted: ModelConfig, source: ModelConfig) -> ModelConfig:
             where=f"model.{key}",
             fix=f"model: {{name: {source.name if key == 'name' else wanted.name}}}",
         )
-    given = {
+    chosen = {
         key: getattr(wanted, key)
         for key in wanted.model_fields_set & (CHOSEN - {"name"})
         if key in type(source).model_fields
     }
-    return type(source)(**(source.model_dump() | given))
+    return type(source)(**(source.model_dump() | chosen))
 
 
 def merged_species(known: Sequence[str], found: Sequence[str], start: StartConfig) -> list[str]:

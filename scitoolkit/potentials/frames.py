@@ -18,13 +18,13 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.atoms import AtomsCollection, Configuration, LabelConfig, open_atoms
 from scitoolkit.potentials.config import FrameWeights, PotentialConfig
+from scitoolkit.potentials.copies import originals
 from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.reference_energies import training_frames
 
 log: Logger = get_logger(__name__)
-MOST_COMPARED = 20_000  # configurations that are compared for duplicates
 
 
 @dataclass
@@ -97,7 +97,7 @@ def frames_of_job(config: PotentialConfig, *, generated: bool) -> Frames:
     if held_out:
         frames = AtomsCollection(sources, _in_standard_units(data.labels))
     else:
-        shares = held_out_share(config, len(frames))
+        shares = held_out_share(config, frames)
         parts = dict(zip(("train", "validation"), (s.tolist() for s in shares), strict=True))
     where = str(data.path[0]) if len(data.path) == 1 else "data.path"
     return Frames(
@@ -184,33 +184,29 @@ def _in_standard_units(labels: LabelConfig) -> LabelConfig:
     return LabelConfig(length_unit=None if labels.length_unit is None else "angstrom")
 
 
-def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the training and of the held-out configurations among `count`.
+def held_out_share(
+    config: PotentialConfig, frames: AtomsCollection
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the training and of the held-out configurations.
+
+    All copies of a configuration are in the same part.
 
     Raises:
         DataError: none are left to train on.
     """
-    held = max(1, round(count * config.split.validation))
-    if held >= count:
-        raise DataError(f"{count} configurations leave none to train on", where="data")
-    order = np.random.default_rng(config.seed).permutation(count)
-    return np.sort(order[held:]), np.sort(order[:held])
-
-
-def duplicates(paths: Sequence[Path], labels: LabelConfig, source: AtomsCollection) -> str:
-    """Return a sentence on frames that are also in the training files, or ""."""
-    if not all(path.exists() for path in paths):
-        return ""
-    frames = open_atoms(paths, labels)
-    if len(frames) + len(source) > MOST_COMPARED:
-        return ""
-
-    def key(frame: Configuration) -> bytes:
-        return np.round(frame.positions, 6).tobytes() + "".join(frame.species).encode()
-
-    seen = {key(frame) for frame in frames}
-    number = sum(key(frame) in seen for frame in source)
-    if not number:
-        return ""
-    log.warning("%d test configurations are also in the training files", number)
-    return f"{number} of these configurations are also in the training files."
+    first = originals(frames)
+    drawn = np.unique(first)
+    if len(drawn) < len(frames):
+        log.warning(
+            "%d of %d configurations are copies of others; copies are in one part of the split",
+            len(frames) - len(drawn),
+            len(frames),
+        )
+    if len(drawn) == 1:  # copies of one configuration have no other to be held out
+        drawn = first = np.arange(len(frames))
+    number = max(1, round(len(drawn) * config.split.validation))
+    if number >= len(drawn):
+        raise DataError(f"{len(drawn)} configurations leave none to train on", where="data")
+    chosen = np.random.default_rng(config.seed).permutation(drawn)[:number]
+    held_out = np.isin(first, chosen)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)

@@ -53,10 +53,10 @@ def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
     Raises:
         DataError: a species is not in the type map.
     """
-    known = {f"Type_{number}": number for number in range(len(type_map))}
-    known |= {name: number for number, name in enumerate(type_map)}
+    places = {f"Type_{number}": number for number in range(len(type_map))}
+    places |= {name: number for number, name in enumerate(type_map)}
     try:
-        return np.array([known[str(s)] for s in frame.species], dtype=np.int64)
+        return np.array([places[str(s)] for s in frame.species], dtype=np.int64)
     except KeyError as error:
         name = str(error.args[0])
         raise DataError(

@@ -73,16 +73,16 @@ class PotentialTask:
 
     def _errors(self, batch: Batch, huber: float | None) -> dict[str, Tensor]:
         """Return the error of each configuration in each part, (B,); 0 without a label."""
-        found = self.model(batch)
-        atoms = batch["num_atoms"].to(found["energy"].dtype)
+        predicted = self.model(batch)
+        atoms = batch["num_atoms"].to(predicted["energy"].dtype)
         parts = {}
         for name in LABELS:
             if not self._loss.uses(name):
                 continue
             if name not in batch:
-                parts[name] = 0.0 * found[name].sum() + torch.zeros_like(atoms)
+                parts[name] = 0.0 * predicted[name].sum() + torch.zeros_like(atoms)
                 continue
-            error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
+            error = _penalty(predicted[name] - batch[name].to(predicted[name].dtype), huber)
             if name == "forces":
                 per_frame = place_sums(batch["frame"], error.mean(1), len(atoms))
             else:

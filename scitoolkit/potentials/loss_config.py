@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 
 from scitoolkit.core.config import Config
 
@@ -22,13 +22,20 @@ class LossConfig(Config):
         huber: error in eV (forces: eV/Å) beyond which the loss is linear; None for squares.
     """
 
-    start_pref_e: float = Field(default=0.02, ge=0)
-    limit_pref_e: float = Field(default=1.0, ge=0)
-    start_pref_f: float = Field(default=1000.0, ge=0)
-    limit_pref_f: float = Field(default=1.0, ge=0)
-    start_pref_v: float = Field(default=0.0, ge=0)
-    limit_pref_v: float = Field(default=0.0, ge=0)
+    start_pref_e: float = Field(default=0.02, ge=0, allow_inf_nan=False)
+    limit_pref_e: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    start_pref_f: float = Field(default=1000.0, ge=0, allow_inf_nan=False)
+    limit_pref_f: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    start_pref_v: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    limit_pref_v: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     huber: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _anything(self) -> LossConfig:
+        """Require a part to train on."""
+        if not any(self.uses(part) for part in ("energy", "forces", "virial")):
+            raise ValueError("all weights are 0: nothing to train on")
+        return self
 
     def weights(self, factor: float) -> dict[str, float]:
         """Return the weight of each part when the learning rate is `factor` times the initial one.

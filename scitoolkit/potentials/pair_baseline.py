@@ -84,7 +84,7 @@ def fit_pair_potential(
         log.info("no pair potential is fitted as baseline: no labels")
         return None
     solutions = [fitted.solve(ridge, functions) for ridge in RIDGES]
-    losses = np.array([(held if held.square else fitted).loss(each) for each in solutions])
+    losses = np.array([(held if held.square else fitted).loss(solution) for solution in solutions])
     best = int(np.flatnonzero(losses <= WITHIN * losses.min())[-1])
     log.info(
         "baseline: pair potential of %d splines fitted to %d frames, ridge %.0e",
@@ -179,5 +179,5 @@ class _Equations:
 
     def loss(self, solution: np.ndarray) -> float:
         """Return the loss of a solution, not below the rounding error."""
-        found = solution @ self._matrix @ solution - 2 * self._right @ solution + self.square
-        return max(float(found), 1e-12 * self.square)
+        loss = solution @ self._matrix @ solution - 2 * self._right @ solution + self.square
+        return max(float(loss), 1e-12 * self.square)

@@ -85,10 +85,10 @@ class PairPotential:
         if not path.is_file():
             return None
         try:
-            found = cls(**json.loads(path.read_text(encoding="utf-8")))
-            count, functions = np.array(found.coefficients, dtype=float).shape
-            pairs, starts = np.array(found.pairs), np.array(found.starts, dtype=float)
-            shapes = pairs.shape, starts.shape, len(found.energies), len(found.mean_energies)
+            loaded = cls(**json.loads(path.read_text(encoding="utf-8")))
+            count, functions = np.array(loaded.coefficients, dtype=float).shape
+            pairs, starts = np.array(loaded.pairs), np.array(loaded.starts, dtype=float)
+            shapes = pairs.shape, starts.shape, len(loaded.energies), len(loaded.mean_energies)
         except (TypeError, ValueError) as error:
             raise DataError(f"damaged ({error})", where=str(path), fix=fix) from None
         wanted = (count, 2), (count,), num_types, num_types
@@ -99,4 +99,4 @@ class PairPotential:
                 allowed=f"arrays of consistent shapes for {num_types} elements",
                 fix=fix,
             )
-        return found
+        return loaded

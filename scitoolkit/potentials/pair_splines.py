@@ -73,14 +73,14 @@ class PairSplines:
         begins = graph["segments"][:: self._num_types].tolist()
         for first in range(0, total, num_atoms):
             last = min(first + num_atoms, total)
-            known = begins[first] + np.flatnonzero(pair[begins[first] : begins[last]] >= 0)
-            distance = np.linalg.norm(vectors[known], axis=1)
+            pairs = begins[first] + np.flatnonzero(pair[begins[first] : begins[last]] >= 0)
+            distance = np.linalg.norm(vectors[pairs], axis=1)
             yield Block(
                 slice(first, last),
-                edges[0, known] - first,
-                vectors[known] / distance[:, None],
+                edges[0, pairs] - first,
+                vectors[pairs] / distance[:, None],
                 distance,
-                *self._splines(distance, pair[known]),
+                *self._splines(distance, pair[pairs]),
             )
 
     def _splines(self, distance: np.ndarray, pair: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -95,9 +95,9 @@ def write_predictions(
 
     def work(number: int) -> dict[str, np.ndarray]:
         piece = [frames[i] for i in pieces[number]]
-        found = [predict_frame(model, frame) for frame in piece]
+        predictions = [predict_frame(model, frame) for frame in piece]
         return {
-            **{k: np.concatenate([f[k] for f in found]) for k in VARIABLES},
+            **{k: np.concatenate([f[k] for f in predictions]) for k in VARIABLES},
             **{k: np.concatenate([getattr(f, k) for f in piece]) for k in ("positions", "species")},
             "cell": np.stack([f.cell for f in piece]),
             "pbc": np.stack([f.pbc for f in piece]),

@@ -109,19 +109,19 @@ def is_isolated(frame: Configuration, cutoff: float) -> bool:
 
 def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, float]:
     """Return the lowest energy of each species among frames of one atom."""
-    found: dict[str, float] = {}
+    energies: dict[str, float] = {}
     for index in alone:
         frame = frames[index]
         if frame.energy is None:
             continue
         name = str(frame.species[0])
-        other = found.get(name, frame.energy)
+        other = energies.get(name, frame.energy)
         if abs(other - frame.energy) > SAME_ENERGY:
             log.warning(
                 "isolated %s: %.4f and %.4f eV; the lower one is taken", name, other, frame.energy
             )
-        found[name] = min(other, frame.energy)
-    return found
+        energies[name] = min(other, frame.energy)
+    return energies
 
 
 def set_reference_energies(
@@ -160,8 +160,8 @@ def set_reference_energies(
     else:
         source += _undetermined(model.type_map, graphs)
     values = model.get_buffer("shift").tolist()
-    each = ", ".join(f"{n} {v:.6g}" for n, v in zip(model.type_map, values, strict=True))
-    log.info("E0 in eV from %s: %s", source, each)
+    listed = ", ".join(f"{n} {v:.6g}" for n, v in zip(model.type_map, values, strict=True))
+    log.info("E0 in eV from %s: %s", source, listed)
     return source
 
 
@@ -272,5 +272,7 @@ def _check_names(
             f"e0 {'names ' + ', '.join(unknown) if unknown else 'lacks ' + ', '.join(missing)}",
             where="e0",
             allowed=", ".join(type_map),
-            fix=nearest_name(name, list(type_map)) or f"e0: {{{name}: ...}}",
+            fix=(nearest_name(name, list(type_map)) or f"leave {name} out")
+            if unknown
+            else f"e0: {{{name}: ...}}",
         )

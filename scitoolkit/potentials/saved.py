@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scitoolkit.core.config import dump_config
+from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.model_folder import CONFIG, ModelFolder
 from scitoolkit.potentials.config import PotentialConfig
@@ -35,8 +36,15 @@ def load_model(
         precision: float32 or float64 instead of the precision of the training.
 
     Raises:
-        CheckpointError: weights that are missing, damaged or of another configuration.
+        CheckpointError: weights that are missing, damaged or of another configuration; a file.
     """
+    if Path(directory).is_file():
+        raise CheckpointError(
+            "a file, not the folder of a trained potential",
+            where=str(directory),
+            allowed="a run or a surrogate; start.path may be .pt of convert_mace or .dp",
+            fix="python -m scitoolkit.potentials.peers.convert_mace MACE.model mace.pt",
+        )
     folder = ModelFolder(directory)
     config = folder.config(PotentialConfig, settled=True)
     if precision is not None:

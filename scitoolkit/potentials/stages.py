@@ -6,6 +6,7 @@ Data are `Frames`, samples are their numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.data_differences import Accepts, Difference, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.io.atoms import (
     CHECKED_FRAMES,
@@ -26,16 +29,17 @@ from scitoolkit.io.parts import identity
 from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials import evaluation, fine_tuning, teaching
 from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.copies import shared_with
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.facts import ACCEPTS, another_unit, frames_facts, require_trained
 from scitoolkit.potentials.forgetting import FORMER_MODEL, add_start
 from scitoolkit.potentials.former_head import TwoHeads
-from scitoolkit.potentials.frames import Frames, duplicates, frames_of_job
-from scitoolkit.potentials.graph import configuration_graph
+from scitoolkit.potentials.frames import Frames, frames_of_job
+from scitoolkit.potentials.graph import PARAMETERS, configuration_graph, type_indices
 from scitoolkit.potentials.label_consistency import check_consistency
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
-from scitoolkit.potentials.model_config import models
+from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import write_predictions
@@ -50,6 +54,7 @@ from scitoolkit.surrogate.fine_tuning import freeze
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 
+log: Logger = get_logger(__name__)
 UNSEEN = "No data.test is given: these are the validation configurations of the training."
 
 
@@ -82,8 +87,11 @@ class PotentialStages(Stages):
             return self._of_job(config, path)
         path = Path(path)
         if not self._labelled:
-            return Frames(open_structures(path, labels), str(path))
-        frames = open_atoms(path, labels_in(path, labels))
+            frames, trained = open_structures(path, labels), []
+        else:
+            frames = open_atoms(path, labels_in(path, labels))
+        if not len(frames):
+            raise DataError("no frame found", where=str(path))
         return Frames(frames, str(path), trained_files=trained)
 
     def _of_job(self, config: PotentialConfig, path: Sequence[Path], few: bool = False) -> Frames:
@@ -110,6 +118,7 @@ class PotentialStages(Stages):
             require_trained(former, frames, "data.path", new_species=True)
             data.present = set(frames.species())
             type_map = fine_tuning.merged_species(source.type_map, type_map, config.start)
+        _check_held_out(config, type_map)
         cutoff, train = config.model.cutoff, data.parts["train"]
         data.graphs["train"] = GraphSet(data.all, train, type_map, cutoff)
         data.type_map, data.source = tuple(type_map), source
@@ -164,6 +173,7 @@ class PotentialStages(Stages):
         """Set statistics, E0 and the weights of the start."""
         data, start, source = opened.data, config.start, opened.data.source
         sample = data.sample(config)
+        _check_inputs(config.model, sample)
         check_consistency(
             data.graphs["train"], len(model.type_map), model.cutoff, config.data.labels
         )
@@ -256,12 +266,15 @@ class PotentialStages(Stages):
     def report(self, trained: Trained, data: Frames, rows: Rows | None) -> tuple[Results, None]:
         """Score the test part, or the validation part if there is none; compare with baselines."""
         config, model, folder = trained.config, trained.model, trained.folder
-        frames, note = data.all, ""
+        frames, note, of_other_files = data.all, "", True
         if data.parts:
             tested = "test" in data.parts
             frames = data.part("test" if tested else "validation")
             note = "" if tested else UNSEEN
-        note = note or duplicates(data.trained_files, config.data.labels, frames)
+            of_other_files = tested or bool(config.data.validation)
+        if of_other_files:
+            shared = shared_with(data.trained_files, config.data.labels, frames)
+            note = " ".join(filter(None, (note, shared)))
         baseline = PairPotential.load(folder.path, len(model.type_map))
         results = _scored(config, model, frames, note, baseline)
         if data.of_job:
@@ -274,6 +287,45 @@ class PotentialStages(Stages):
     ) -> None:
         """Write energies, forces and virials as .nc or .xyz; see `write_predictions`."""
         write_predictions(placed(model), data.all, output)
+
+
+def _check_held_out(config: PotentialConfig, type_map: Sequence[str]) -> None:
+    """Read the files of validation and test before the training, not at its end.
+
+    Raises:
+        DataError: a file without labels, or a species that the model does not have.
+    """
+    for paths in (config.data.validation, config.data.test):
+        if paths:
+            frames = open_atoms(paths, config.data.labels)
+            frames.check(energy=False, forces=False)
+            for frame in frames:
+                type_indices(frame, type_map)
+            shared_with(config.data.path, config.data.labels, frames)
+
+
+def _check_inputs(settings: ModelConfig, graphs: Sequence[Batch]) -> None:
+    """Log external parameters that the model does not read.
+
+    Raises:
+        ConfigError: no atom has a neighbour, so that there is nothing to learn.
+    """
+    if not any(graph["edge_index"].shape[1] for graph in graphs):
+        raise ConfigError(
+            f"no atom has a neighbour within the cutoff of {settings.cutoff:g} Å",
+            where="model.cutoff",
+            fix="a larger cutoff, or data.labels.length_unit",
+        )
+    for name in PARAMETERS:
+        widths = {graph[name].shape[1] for graph in graphs if name in graph}
+        if widths and not getattr(settings, name, 0):
+            log.warning(
+                "the frames have %s, which the model does not read. Fix: model.%s=%d of a Deep "
+                "Potential",
+                name.replace("_", " "),
+                name,
+                max(widths),
+            )
 
 
 def _numbers(rows: Rows) -> list[int]:

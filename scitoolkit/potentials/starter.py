@@ -12,14 +12,14 @@ from scitoolkit.io.atoms_summary import AtomsSummary, summarize_atoms
 
 def starter(data: DataToStart) -> str:
     """Return a short, commented configuration that trains a small MACE model on the files."""
-    found = summarize_atoms([Path(file) for file in data.files])
-    if found.energy is None:
+    summary = summarize_atoms([Path(file) for file in data.files])
+    if summary.energy is None:
         raise DataError(
             "frames without energy", where=", ".join(data.files), allowed="an energy for each frame"
         )
-    lines = Lines("A small MACE potential.", _about(found))
+    lines = Lines("A small MACE potential.", _about(summary))
     lines.key("domain", "potentials")
-    lines.section("data", path=list(data.written), labels=_names(found.labels) or None)
+    lines.section("data", path=list(data.written), labels=_names(summary.labels) or None)
     lines.comment("  test: [FILE]", "errors are those of the validation part without it")
     lines.section("split", "share of the configurations that is held out", validation=0.1)
     lines.section(
@@ -33,7 +33,7 @@ def starter(data: DataToStart) -> str:
         correlation=2,
         radial_widths=[32, 32],
     )
-    if found.forces is None:
+    if summary.forces is None:
         lines.section("loss", "the data have no forces", start_pref_f=0, limit_pref_f=0)
     lines.section(
         "training",

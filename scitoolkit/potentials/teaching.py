@@ -130,27 +130,27 @@ def rounds(directory: Path) -> list[Round]:
     path = Path(directory) / FOLDER / CHOSEN
     if not path.is_file():
         return []
-    found = json.loads(path.read_text(encoding="utf-8"))
+    stored = json.loads(path.read_text(encoding="utf-8"))
     return [
-        Round(**{**each, "candidates": {int(n): c for n, c in each["candidates"].items()}})
-        for each in found
+        Round(**{**entry, "candidates": {int(n): c for n, c in entry["candidates"].items()}})
+        for entry in stored
     ]
 
 
 def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> None:
     """Add a table and a figure of the committee's rounds to the results of a run."""
-    found, committee = rounds(directory), config.data.teaching.committee
-    if not found or committee is None:
+    finished, committee = rounds(directory), config.data.teaching.committee
+    if not finished or committee is None:
         return
     note = "Mean over the samples of a round, of the largest over a frame's atoms."
     if config.start is not None:
         note = f"{note} {_common_start(committee)}"
-    labelled: list[float] = [each.labelled for each in found]
+    labelled: list[float] = [past.labelled for past in finished]
     results.tables.append(
         Table(
             title="Committee",
             columns=["labelled samples", "disagreement [eV/Å]", "of random draws"],
-            rows=[[r.labelled, r.disagreement, r.random] for r in found],
+            rows=[[r.labelled, r.disagreement, r.random] for r in finished],
             note=note,
         )
     )
@@ -161,8 +161,8 @@ def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> No
             x_label="labelled samples",
             y_label="eV/Å",
             series=[
-                Series(label="chosen", y=[r.disagreement for r in found]),
-                Series(label="random draws", y=[r.random for r in found], role="reference"),
+                Series(label="chosen", y=[r.disagreement for r in finished]),
+                Series(label="random draws", y=[r.random for r in finished], role="reference"),
             ],
         )
     )
@@ -200,7 +200,7 @@ def _make(stages: Stages, config: PotentialConfig, folder: Path, begun: bool) ->
             log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
             break
         done.append(_chosen(stages, config, teacher, files, count))
-        write_atomic(folder / CHOSEN, json.dumps([asdict(each) for each in done]) + "\n")
+        write_atomic(folder / CHOSEN, json.dumps([asdict(past) for past in done]) + "\n")
         teacher.take(done)
         count += len(done[-1].candidates)
         files = teacher.make(count)
@@ -241,7 +241,7 @@ class _Teacher:
 
     def take(self, done: Sequence[Round]) -> None:
         """Set the chosen candidates to those of the rounds."""
-        self._taken = {number: c for each in done for number, c in each.candidates.items()}
+        self._taken = {number: c for past in done for number, c in past.candidates.items()}
 
     def make(self, count: int) -> list[Path]:
         """Label the missing ones of the first `count` samples; return the files by number."""
@@ -264,7 +264,7 @@ def _files(folder: Path, config: PotentialConfig) -> list[Path]:
     teaching, committee = config.data.teaching, config.data.teaching.committee
     count = teaching.held_out + config.data.draw.samples
     if committee is not None:
-        chosen = sum(len(each.candidates) for each in rounds(folder.parent))
+        chosen = sum(len(past.candidates) for past in rounds(folder.parent))
         count = min(count, teaching.held_out + committee.first + chosen)
     suffix = config.data.generator.suffix  # type: ignore[union-attr]
     return [folder / f"sample_{number:05d}{suffix}" for number in range(count)]
@@ -295,13 +295,13 @@ def _chosen(
     members = [_member(stages, reading, number, begin) for number in range(committee.members)]
     candidates, best, first = {}, [], []
     for number in range(begin, min(begin + committee.per_round, teacher.total)):
-        found = [
+        disagreements = [
             np.mean([_disagreement(members, atoms) for atoms in frames])
             for frames in teacher.candidates(number, committee.candidates)
         ]
-        candidates[number] = int(np.argmax(found))
-        best.append(max(found))
-        first.append(found[0])
+        candidates[number] = int(np.argmax(disagreements))
+        best.append(max(disagreements))
+        first.append(disagreements[0])
     told = Round(candidates, float(np.mean(best)), float(np.mean(first)), begin - held)
     log.info(
         "committee of %d after %d samples: disagreement %.3g eV/Å, of random draws %.3g",

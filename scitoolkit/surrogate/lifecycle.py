@@ -9,6 +9,7 @@ surrogate needs no training file. Optional keys of a configuration that the func
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from scitoolkit.core.contracts import Batch, Loader, Task
 from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
-from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.errors import CheckpointError, DataError, NumericalError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -176,11 +177,18 @@ def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
 
 
 def first_step(begun: Start) -> dict[str, Any]:
-    """Return the loss of the first batch and sizes, for a dry run; nothing without a task."""
+    """Return the loss of the first batch and sizes, for a dry run; nothing without a task.
+
+    Raises:
+        NumericalError: the loss is NaN or infinite, as it would be in the training.
+    """
     if begun.task is None:
         return {}
     loader = begun.loaders["train"]
     loss, parts = begun.task.loss(first_batch(loader))
+    if not math.isfinite(float(loss.detach())):
+        named = ", ".join(f"{name} {float(part):g}" for name, part in (parts or {}).items())
+        raise NumericalError(f"the loss of the first batch is {float(loss):g} ({named})")
     explain = getattr(loader, "explain", None)
     return {
         "parameters": sum(p.numel() for p in begun.task.model.parameters()),

@@ -71,12 +71,12 @@ class FittingFields(ModelConfig):
         """Whether all types share one fitting net."""
         if self.shared_fitting is not None:
             return self.shared_fitting
-        return all(each.holds_types for each in self.descriptor_configs)
+        return all(part.holds_types for part in self.descriptor_configs)
 
     def summary(self) -> dict[str, Any]:
         """Return the summaries of the descriptors, by name if there are several."""
-        found = [(each.name, each.summary()) for each in self.descriptor_configs]
-        return found[0][1] if len(found) == 1 else {"descriptors": [{n: s} for n, s in found]}
+        pairs = [(part.name, part.summary()) for part in self.descriptor_configs]
+        return pairs[0][1] if len(pairs) == 1 else {"descriptors": [{n: s} for n, s in pairs]}
 
     def build(self, type_map: Sequence[str]) -> Potential:
         """Return the untrained model; every `sel` must be a number."""
@@ -115,15 +115,15 @@ class DeepPotentialConfig(FittingFields):
     @property
     def cutoff(self) -> float:
         """Largest cutoff of the descriptors, Å."""
-        return max(each.cutoff for each in self.descriptor_configs)
+        return max(part.cutoff for part in self.descriptor_configs)
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with `sel` of each descriptor counted within its cutoff."""
         from scitoolkit.potentials.graph import within_cutoff
 
         resolved = [
-            each.resolve_auto_sel([within_cutoff(g, each.cutoff) for g in graphs], type_map)
-            for each in self.descriptor_configs
+            part.resolve_auto_sel([within_cutoff(g, part.cutoff) for g in graphs], type_map)
+            for part in self.descriptor_configs
         ]
         return self.model_copy(update={"descriptors": resolved})
 
@@ -141,7 +141,7 @@ class _OneDescriptor(FittingFields):
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with `sel: auto` replaced by the counted number."""
-        (resolved,) = (each.resolve_auto_sel(graphs, type_map) for each in self.descriptor_configs)
+        (resolved,) = (part.resolve_auto_sel(graphs, type_map) for part in self.descriptor_configs)
         keys = type(resolved).model_fields
         return self.model_copy(update={key: getattr(resolved, key) for key in keys})
 

@@ -42,13 +42,13 @@ def descriptors_library(model: DeepPotential, name: str) -> LibrarySource:
     """
     source = LibrarySource("descriptors.c", model.type_map, model.cutoff, model.dtype)
     types = len(model.type_map)
-    descriptors = [_known(each, name) for each in model.descriptors]
-    rows = [_add(source, number, each, types, name) for number, each in enumerate(descriptors)]
+    descriptors = [_known(part, name) for part in model.descriptors]
+    rows = [_add(source, number, part, types, name) for number, part in enumerate(descriptors)]
     source.files["descriptors.h"] = _header(rows)
     networks = model.fitting.networks()
     flat = [flat_network(layers) for layers in networks]
     inputs, widths = len(networks[0][0][0]), list(model.fitting.widths)
-    embeddings = [width for each in descriptors for width in each.config.embedding]
+    embeddings = [width for descriptor in descriptors for width in descriptor.config.embedding]
     source.settings = {
         "STK_DESCRIPTORS": len(rows),
         "STK_RADIAL_FACTOR": RADIAL_FACTOR,

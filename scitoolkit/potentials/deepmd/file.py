@@ -103,10 +103,10 @@ def _check_layer(layer: Tree, output: bool, where: str) -> None:
         DataError: another activation, or no residual connection.
     """
     wanted = ("none", False) if output else ("tanh", True)
-    found = (str(layer["activation_function"]).lower().replace("linear", "none"), layer["resnet"])
-    if found != wanted:
+    options = (str(layer["activation_function"]).lower().replace("linear", "none"), layer["resnet"])
+    if options != wanted:
         raise DataError(
-            f"a layer with activation {found[0]} and resnet {found[1]}",
+            f"a layer with activation {options[0]} and resnet {options[1]}",
             where=where,
             allowed=f"{wanted[0]} and {wanted[1]}",
         )

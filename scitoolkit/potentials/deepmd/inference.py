@@ -44,32 +44,32 @@ class Fitting:
         networks = self._networks.networks()
         return networks[kind] if len(networks) > 1 else networks[0]
 
-    def kernel(self, kind: int, given: Tensor | None) -> FittingNetwork | None:
+    def kernel(self, kind: int, parameters: Tensor | None) -> FittingNetwork | None:
         """Return the fused kernel of a type, or None if this model has none.
 
         Args:
             kind: type of the atoms.
-            given: (F,) parameters that all atoms share, or None.
+            parameters: (F,), that all atoms share, or None.
         """
-        given = self._constant(kind, given)
-        spec = self._spec(0 if given is None else len(given))
+        constants = self._constant(kind, parameters)
+        spec = self._spec(0 if constants is None else len(constants))
         if spec is None:
             return None
         tensors = list(self._networks.parameters())
         key = (
             tuple((t.device, t.data_ptr(), t._version) for t in tensors),
-            None if given is None else tuple(given.tolist()),
+            None if constants is None else tuple(constants.tolist()),
         )
         if kind not in self._packed or self._packed[kind][0] != key:
             with torch.no_grad():
-                layers = _with_bias(self.layers(kind), given)
+                layers = _with_bias(self.layers(kind), constants)
                 self._packed[kind] = (key, FittingNetwork(spec, layers))
         return self._packed[kind][1]
 
     def _constant(self, kind: int, given: Tensor | None) -> Tensor | None:
         """Return the inputs that all atoms of a type share, or None."""
-        of_type = [each.constant_inputs(kind) for each in self._descriptors]
-        parts = [each.detach() for each in (*of_type, given) if each is not None]
+        of_type = [descriptor.constant_inputs(kind) for descriptor in self._descriptors]
+        parts = [part.detach() for part in (*of_type, given) if part is not None]
         return torch.cat(parts) if parts else None
 
     def _spec(self, num_given: int) -> FittingSpec | None:
@@ -95,12 +95,12 @@ class Fitting:
         """
         types = torch.full((len(values[0]),), kind, device=values[0].device)
         with torch.enable_grad():
-            values = [each.detach().requires_grad_() for each in values]
+            values = [value.detach().requires_grad_() for value in values]
             pairs = zip(self._descriptors, values, strict=True)
-            inputs = torch.cat([*(each(v, types) for each, v in pairs), *given], dim=1)
+            inputs = torch.cat([*(descriptor(v, types) for descriptor, v in pairs), *given], dim=1)
             energy = linear_output(self.layers(kind), inputs)
             slopes = torch.autograd.grad(energy.sum(), values)
-        return energy.detach(), [each.contiguous() for each in slopes]
+        return energy.detach(), [slope.contiguous() for slope in slopes]
 
 
 @torch.no_grad()
@@ -136,7 +136,7 @@ def chunked_edge_gradients(
                 energy, slope = kernel(values[0])
                 slopes = [slope]
             else:
-                of_atoms = [each[atoms] for each in given]
+                of_atoms = [parameters[atoms] for parameters in given]
                 energy, slopes = fitting.by_torch(kind, values, of_atoms)
             atomic[atoms] += energy.double()
             for (part, _), slope in zip(parts, slopes, strict=True):

@@ -25,7 +25,7 @@ def model_settings(section: Section) -> dict[str, Any]:
     fitting.only("trainable", True, [True] * len(fitting.get("neuron", [120, 120, 120])))
     hybrid = descriptor.get("type") == "hybrid"
     listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]
-    parts = [_descriptor(each) for each in listed]
+    parts = [_descriptor(part) for part in listed]
     if any(part is None for part in parts):
         return {}
     if hybrid:
@@ -73,13 +73,13 @@ def _fitting(fitting: Section) -> None:
 
 def _precision(sections: list[Section]) -> str:
     """Return the highest precision of the descriptors and the fitting net."""
-    found = set()
+    precisions = set()
     for section in sections:
         precision = _PRECISIONS.get(str(section.get("precision", "default")))
         if precision is None:
             section.refuse("precision", "allowed: default, float64, float32")
-        found.add(precision)
-    return "float32" if found == {"float32"} else "float64"
+        precisions.add(precision)
+    return "float32" if precisions == {"float32"} else "float64"
 
 
 def _descriptor(section: Section) -> dict[str, Any] | None:
@@ -97,11 +97,11 @@ def _descriptor(section: Section) -> dict[str, Any] | None:
 
 def _type_embedding(section: Section, parts: list[dict[str, Any]]) -> None:
     """Translate the TensorFlow backend's `type_embedding` if it has one layer, as `tebd_dim`."""
-    given = section.get("type_embedding")
-    if not given:
+    embedding = section.get("type_embedding")
+    if not embedding:
         return
     of_types = [part for part in parts if "type_width" in part]
-    widths = list(given.get("neuron", [8]))
+    widths = list(embedding.get("neuron", [8]))
     if not of_types or len(widths) != 1:
         section.refuse("type_embedding", "only with se_atten, and of one layer")
     for part in of_types:

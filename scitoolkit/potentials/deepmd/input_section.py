@@ -69,8 +69,8 @@ class Section:
         """Return the sections of a list, each of the kind `kind`."""
         values = self.get(key) or []
         return [
-            Section(f"{self.name}.{key}[{number}]", each, self._problems, kind)
-            for number, each in enumerate(values)
+            Section(f"{self.name}.{key}[{number}]", item, self._problems, kind)
+            for number, item in enumerate(values)
         ]
 
     def refuse(self, key: str, why: str) -> None:

@@ -39,14 +39,14 @@ class DeepPotential(Potential):
 
     def __init__(self, config: FittingFields, type_map: Sequence[str], outputs: int = 1) -> None:
         parts = config.descriptor_configs
-        cutoff = max(each.cutoff for each in parts)
+        cutoff = max(part.cutoff for part in parts)
         super().__init__(type_map, cutoff, config.zbl, config.long_range, config.seed)
         self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
         generator = torch.Generator().manual_seed(config.seed)
         self.descriptors: Sequence[Descriptor] = nn.ModuleList(  # type: ignore[assignment]
-            each.build(types, generator, self.dtype) for each in parts
+            part.build(types, generator, self.dtype) for part in parts
         )
-        inputs = sum(each.width for each in self.descriptors)
+        inputs = sum(descriptor.width for descriptor in self.descriptors)
         inputs += config.frame_parameters + config.atom_parameters
         self.fitting: StackedNetworks = StackedNetworks(
             1 if config.one_fitting else types,
@@ -77,8 +77,8 @@ class DeepPotential(Potential):
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
         """Set the descriptors' statistics, the energy shifts, and mean and scale of parameters."""
         graphs = list(graphs)
-        for each in self.descriptors:
-            each.fit_statistics([within_cutoff(graph, each.cutoff) for graph in graphs])
+        for descriptor in self.descriptors:
+            descriptor.fit_statistics([within_cutoff(graph, descriptor.cutoff) for graph in graphs])
         counts, energies = composition(graphs, len(self.type_map))
         with torch.no_grad():
             self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
@@ -91,10 +91,10 @@ class DeepPotential(Potential):
 
     def _numbers(self, graph: Batch, name: str) -> Tensor:
         wanted = self._given()[name]
-        found = graph[name].shape[1] if name in graph else 0
-        if found != wanted:
+        present = graph[name].shape[1] if name in graph else 0
+        if present != wanted:
             raise DataError(
-                f"a configuration has {found} {name.replace('_', ' ')}, the model takes {wanted}",
+                f"a configuration has {present} {name.replace('_', ' ')}, the model takes {wanted}",
                 fix="fparam.npy and aparam.npy in deepmd systems, `fparam` in an extxyz comment "
                 "line and a column `aparam` elsewhere",
             )
@@ -119,39 +119,40 @@ class DeepPotential(Potential):
         out = []
         for name, number in self._given().items():
             if number:
-                given = self._numbers(graph, name).to(self.shift.device)
+                parameters = self._numbers(graph, name).to(self.shift.device)
                 mean, scale = self.get_buffer(f"{name}_mean"), self.get_buffer(f"{name}_scale")
-                given = ((given - mean) * scale).to(self.dtype)
-                out.append(given[graph["frame"]] if name == "frame_parameters" else given)
+                parameters = ((parameters - mean) * scale).to(self.dtype)
+                out.append(parameters[graph["frame"]] if name == "frame_parameters" else parameters)
         return out
 
     @property
     def has_tables(self) -> bool:
         """Whether a descriptor has networks to tabulate."""
-        return any(each.tables for each in self.config.descriptor_configs)
+        return any(part.tables for part in self.config.descriptor_configs)
 
     def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
         """Tabulate the networks of the descriptors that support it; see `Potential.compress`."""
         configs = self.config.descriptor_configs
         if not self.has_tables:
-            names = ", ".join(each.name for each in configs)
+            names = ", ".join(part.name for part in configs)
             raise no_tables(f"a Deep Potential of descriptor {names}")
-        for config, each in zip(configs, self.descriptors, strict=True):
+        for config, descriptor in zip(configs, self.descriptors, strict=True):
             if config.tables:
-                each.compress(shortest=shortest, tolerance=tolerance)
+                descriptor.compress(shortest=shortest, tolerance=tolerance)
         return self
 
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
         vectors = edge_vectors(graph).to(self.dtype)
-        if not self.training and all(each.chunked(vectors) for each in self.descriptors):
+        chunked = (descriptor.chunked(vectors) for descriptor in self.descriptors)
+        if not self.training and all(chunked):
             return self._by_chunks(graph, vectors)
         with torch.enable_grad():
             moments = self.moments(graph, vectors)
             values = [part.values for part in moments]
-            for each in values:
-                if not each.requires_grad:
-                    each.requires_grad_()
+            for value in values:
+                if not value.requires_grad:
+                    value.requires_grad_()
             atomic = self._atomic_energies(graph, values)
             slopes = torch.autograd.grad(
                 atomic.sum(), values, create_graph=self.training, materialize_grads=True
@@ -165,13 +166,13 @@ class DeepPotential(Potential):
     def moments(self, graph: Batch, vectors: Tensor) -> list[Moments]:
         """Return the moments of each descriptor from the edge vectors (E, 3), Å."""
         out = []
-        for each in self.descriptors:
-            part, places = self._part(graph, vectors, each.cutoff)
+        for descriptor in self.descriptors:
+            part, places = self._part(graph, vectors, descriptor.cutoff)
             if places is None:
-                out.append(each.moments(part, vectors))
+                out.append(descriptor.moments(part, vectors))
                 continue
-            found = each.moments(part, vectors[places])
-            out.append(Moments(found.values, _scattered(found, places, vectors)))
+            near = descriptor.moments(part, vectors[places])
+            out.append(Moments(near.values, _scattered(near, places, vectors)))
         return out
 
     def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
@@ -185,28 +186,28 @@ class DeepPotential(Potential):
 
     def _by_chunks(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parts = []
-        for each in self.descriptors:
-            part, places = self._part(graph, vectors, each.cutoff)
+        for descriptor in self.descriptors:
+            part, places = self._part(graph, vectors, descriptor.cutoff)
             near = vectors if places is None else vectors[places]
-            parts.append((each.chunks(part, near), places))
+            parts.append((descriptor.chunks(part, near), places))
         atomic, gradient = chunked_edge_gradients(
             self._fused_fitting, parts, graph, vectors, self.given_inputs(graph), self.shift
         )
         return atomic, vectors, gradient
 
     def _atomic_energies(self, graph: Batch, values: Sequence[Tensor]) -> Tensor:
-        types, given = graph["types"], self.given_inputs(graph)
+        types, extra = graph["types"], self.given_inputs(graph)
         out = self.shift[types]
         networks = self.fitting.networks()
         if len(networks) == 1:
-            return out + linear_output(networks[0], self._inputs(values, types, given)).double()
+            return out + linear_output(networks[0], self._inputs(values, types, extra)).double()
         if types.device.type != "cpu":
-            inputs = self._inputs(values, types, given)
+            inputs = self._inputs(values, types, extra)
             return out + self.fitting.outputs_by_type(inputs, types).squeeze(1).double()
         for kind, layers in enumerate(networks):
             chosen = (types == kind).nonzero().squeeze(1)
-            of_kind = [each.index_select(0, chosen) for each in values]
-            inputs = self._inputs(of_kind, types[chosen], [each[chosen] for each in given])
+            of_kind = [value.index_select(0, chosen) for value in values]
+            inputs = self._inputs(of_kind, types[chosen], [column[chosen] for column in extra])
             out = out.index_add(0, chosen, linear_output(layers, inputs).double())
         return out
 
@@ -215,7 +216,9 @@ class DeepPotential(Potential):
         return self._inputs(values, graph["types"], self.given_inputs(graph))
 
     def _inputs(self, values: Sequence[Tensor], types: Tensor, given: Sequence[Tensor]) -> Tensor:
-        parts = [each(v, types) for each, v in zip(self.descriptors, values, strict=True)]
+        parts = [
+            descriptor(v, types) for descriptor, v in zip(self.descriptors, values, strict=True)
+        ]
         return parts[0] if len(parts) + len(given) == 1 else torch.cat([*parts, *given], dim=1)
 
 

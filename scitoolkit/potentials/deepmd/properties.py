@@ -51,7 +51,7 @@ class PropertyModel(nn.Module):
         diagonal: bool = True,
     ) -> None:
         super().__init__()
-        vectors = sum(each.num_vectors for each in config.descriptor_configs)
+        vectors = sum(descriptor.num_vectors for descriptor in config.descriptor_configs)
         if not vectors and kind != "dos":
             raise ConfigError(
                 f"a {kind} requires descriptors with directions", allowed="se_e2_a, se_atten"
@@ -79,7 +79,7 @@ class PropertyModel(nn.Module):
         types, base = graph["types"], self.base
         vectors = edge_vectors(graph).to(base.dtype)
         with torch.enable_grad():  # `moments` records its vector-Jacobian product
-            values = [each.values for each in base.moments(graph, vectors)]
+            values = [part.values for part in base.moments(graph, vectors)]
         inputs = base.fitting_inputs(graph, values)
         atomic = self._contracted(self.shift[types] + self._outputs(inputs, types), values, types)
         frames = len(graph["num_atoms"])
@@ -95,15 +95,15 @@ class PropertyModel(nn.Module):
         out = torch.zeros_like(self.shift[types])
         for kind, layers in enumerate(networks):
             chosen = (types == kind).nonzero().squeeze(1)
-            found = linear_outputs(layers, inputs.index_select(0, chosen))
-            out = out.index_add(0, chosen, found.double())
+            of_kind = linear_outputs(layers, inputs.index_select(0, chosen))
+            out = out.index_add(0, chosen, of_kind.double())
         return out
 
     def _contracted(self, outputs: Tensor, values: Sequence[Tensor], types: Tensor) -> Tensor:
         if self.kind == "dos":
             return outputs
         pairs = zip(self.base.descriptors, values, strict=True)
-        turning = [each.rotation(v) for each, v in pairs if each.num_vectors]
+        turning = [descriptor.rotation(v) for descriptor, v in pairs if descriptor.num_vectors]
         rotation = torch.cat(turning, dim=1).double()
         if self.kind == "dipole":
             return torch.einsum("nm,nmi->ni", outputs, rotation)

@@ -79,12 +79,12 @@ def suggest_sel(most: Sequence[int]) -> list[int]:
 
 def warn_of_overflow(most: Sequence[int], sel: Sequence[int], type_map: Sequence[str]) -> None:
     """Warn of types with more neighbours than `sel`, which the model sums nevertheless."""
-    for name, found, allowed in zip(type_map, most, sel, strict=True):
-        if found > allowed:
+    for name, neighbours, allowed in zip(type_map, most, sel, strict=True):
+        if neighbours > allowed:
             log.warning(
                 "up to %d neighbours of type %s, but model.sel says %d: all are summed here, "
                 "deepmd-kit would leave out the farthest",
-                found,
+                neighbours,
                 name,
                 allowed,
             )

@@ -62,5 +62,5 @@ def _harmless(tree: Any, key: str) -> bool:
 def _off(value: Any) -> bool:
     """Return whether an option is off: None, zero, empty or false."""
     if isinstance(value, list):
-        return all(_off(each) for each in value)
+        return all(_off(item) for item in value)
     return value is None or (np.isscalar(value) and not value)

@@ -143,9 +143,9 @@ def _precision(trees: list[Tree], fitting: Tree, where: str) -> str:
     Raises:
         DataError: another precision than float32 and float64.
     """
-    found = {tree["precision"] for tree in trees} | {fitting["precision"]}
-    refuse(where, precision=", ".join(sorted(found - {"float32", "float64"})))
-    return "float64" if "float64" in found else "float32"
+    precisions = {tree["precision"] for tree in trees} | {fitting["precision"]}
+    refuse(where, precision=", ".join(sorted(precisions - {"float32", "float64"})))
+    return "float64" if "float64" in precisions else "float32"
 
 
 def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
@@ -162,9 +162,9 @@ def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
 @torch.no_grad()
 def _fill(out: DeepPotential, model: Tree, where: str) -> None:
     """Set weights of descriptors and fitting nets, and the statistics of given parameters."""
-    for each, tree in zip(out.descriptors, _trees(model), strict=True):
-        each.fill_from_tree(tree, where)
-        _warn_of_jumps(each, tree, where)
+    for descriptor, tree in zip(out.descriptors, _trees(model), strict=True):
+        descriptor.fill_from_tree(tree, where)
+        _warn_of_jumps(descriptor, tree, where)
     fitting = model["fitting"]
     variables = fitting["@variables"]
     fill_networks(out.fitting, fitting["nets"], where)
@@ -214,7 +214,7 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
             fix="train with e0=least_squares",
         )
     names, precision = list(model.type_map), model.config.precision
-    trees = [each.to_tree(names, precision) for each in model.descriptors]
+    trees = [descriptor.to_tree(names, precision) for descriptor in model.descriptors]
     backends = {tree.pop("backend") for tree in trees if "backend" in tree}
     if len(backends) > 1:
         raise DataError(
@@ -256,14 +256,14 @@ def _fitting_tree(model: DeepPotential) -> Tree:
             values = model.get_buffer(f"{name}_{ending}").numpy() if number else None
             variables[f"{theirs}_{key}"] = values
     mixed = config.one_fitting
-    given = sum(numbers.values())
+    num_parameters = sum(numbers.values())
     return {
         "@class": "Fitting",
         "type": "ener",
         "@version": 4,
         "var_name": "energy",
         "ntypes": types,
-        "dim_descrpt": model.fitting.weight[0].shape[1] - given,
+        "dim_descrpt": model.fitting.weight[0].shape[1] - num_parameters,
         "mixed_types": mixed,
         "dim_out": 1,
         "neuron": list(config.fitting),

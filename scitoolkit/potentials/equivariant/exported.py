@@ -63,7 +63,7 @@ class RadialTables:
     def table(self, network: RadialNetwork) -> Tensor:
         """Return the coefficients of a network's function, (pairs x intervals, 8, W)."""
         values = self._values(network, self.grid.nodes())
-        return torch.cat([self.grid.coefficients(each, torch.float64) for each in values])
+        return torch.cat([self.grid.coefficients(row, torch.float64) for row in values])
 
     def settings(self) -> dict[str, int | float]:
         """Return the macros of the driver that describe the tables."""
@@ -91,7 +91,7 @@ class RadialTables:
         values = self._values(network, nodes)
         middle = (nodes[1:] + nodes[:-1]) / 2
         wanted = self._values(network, middle)[:, middle > SHORTEST]
-        between = [grid.coefficients(each, torch.float64)[:-1, 0] for each in values]
+        between = [grid.coefficients(row, torch.float64)[:-1, 0] for row in values]
         difference = torch.stack(between)[:, middle > SHORTEST] - wanted
         return float(difference.abs().max() / values.abs().max().clamp_min(1e-300))
 

@@ -101,7 +101,7 @@ class Grouped:
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x[n] @ weight[types[n]], (N, M, K), for x (N, M, C) and weight (T, C, K)."""
         parts = x[self.order].split(self.counts)
-        out = [part @ each for part, each in zip(parts, weight, strict=True)]
+        out = [part @ of_type for part, of_type in zip(parts, weight, strict=True)]
         return torch.cat(out)[self.inverse]
 
 
@@ -137,7 +137,7 @@ class DegreeLinear(nn.Module):
         parts, num_atoms, channels = [], x.shape[0], x.shape[2]
         for degree, weight in zip(self.degrees, self.weight, strict=True):
             size, copies = 2 * degree + 1, self.segments.count(degree)
-            start = sum(2 * each + 1 for each in self.segments if each < degree)
+            start = sum(2 * other + 1 for other in self.segments if other < degree)
             part = x[:, start : start + copies * size]
             if copies > 1:
                 part = part.unflatten(1, (copies, size)).transpose(1, 2)
@@ -248,9 +248,9 @@ class Geometry:
 
     def density(self, network: RadialNetwork, num_atoms: int) -> Tensor:
         """Return the sum of tanh(network²) over each atom's edges, shape (N, 1)."""
-        each = torch.tanh(self.radial_values(network).square())
-        each = each if self.cutoff is None else each * self.cutoff
-        return place_sums(self.centre, each, num_atoms)
+        of_edges = torch.tanh(self.radial_values(network).square())
+        of_edges = of_edges if self.cutoff is None else of_edges * self.cutoff
+        return place_sums(self.centre, of_edges, num_atoms)
 
 
 class Convolution(nn.Module):
@@ -287,7 +287,7 @@ class Convolution(nn.Module):
         self.radial: RadialNetwork = RadialNetwork(
             [*radial_widths, self.spec.weight_numel], factory
         )
-        self.segments: list[int] = [each.degree for each in self.spec.out]
+        self.segments: list[int] = [segment.degree for segment in self.spec.out]
         self.down: DegreeLinear = DegreeLinear(
             self.segments, degrees_out, channels, channels, factory
         )

@@ -44,8 +44,8 @@ class MaceLayer(nn.Module):
         self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
         )
-        kept = [each for each in before if each in after] if self.residual else harmonics
-        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        shared = [degree for degree in before if degree in after] if self.residual else harmonics
+        self.shortcut: SpeciesLinear = SpeciesLinear(shared, channels, num_types, factory)
         self.product: ManyBodyProduct = ManyBodyProduct(
             harmonics, after, config.correlation, channels, num_types, factory
         )
@@ -63,10 +63,10 @@ class MaceLayer(nn.Module):
         sums = self.convolution(x, geometry) / neighbours
         if not self.residual:
             return self.product(self.shortcut(sums, groups), groups)
-        out, kept = self.product(sums, groups), self.shortcut(x, groups)
-        if kept.shape[1] < out.shape[1]:
-            kept = torch.nn.functional.pad(kept, (0, 0, 0, out.shape[1] - kept.shape[1]))
-        return out + kept
+        out, skip = self.product(sums, groups), self.shortcut(x, groups)
+        if skip.shape[1] < out.shape[1]:
+            skip = torch.nn.functional.pad(skip, (0, 0, 0, out.shape[1] - skip.shape[1]))
+        return out + skip
 
 
 class Mace(EquivariantPotential):

@@ -67,8 +67,8 @@ def read_mace(
         from ase.data import chemical_symbols
     except ImportError:
         raise missing_extra("ase", "potentials", "reading mace-torch weights") from None
-    given = MaceSettings(average_neighbours, gate, apply_cutoff)
-    tensors, settings, where = open_mace(source, given)
+    stated = MaceSettings(average_neighbours, gate, apply_cutoff)
+    tensors, settings, where = open_mace(source, stated)
     state = ConsumedState(tensors, where)
     _refuse_unsupported(tensors, where)
     _read_structure(state, tensors)
@@ -98,9 +98,9 @@ def read_mace(
 
 
 def _config(state: ConsumedState, settings: MaceSettings, precision: str) -> MaceConfig:
-    found = _hyper_parameters(state, settings)
+    parameters = _hyper_parameters(state, settings)
     try:
-        return MaceConfig(**{**found, "precision": precision})
+        return MaceConfig(**{**parameters, "precision": precision})
     except ConfigError as error:
         raise DataError(f"not supported: {error}", where=state.where) from None
 
@@ -122,8 +122,8 @@ def _read_structure(state: ConsumedState, tensors: State) -> None:
             state.take(name)
         elif name.endswith((".bias", ".conv_tp.weight")):
             state.take(name, (0,))
-        elif found := re.search(r"_w3j_(\d+)_(\d+)_(\d+)$", name):
-            constants = wigner_3j(*(int(each) for each in found.groups()))
+        elif degrees := re.search(r"_w3j_(\d+)_(\d+)_(\d+)$", name):
+            constants = wigner_3j(*(int(degree) for degree in degrees.groups()))
             if not np.allclose(state.take(name).double().numpy(), constants, atol=1e-5):
                 raise DataError(f"{name} differs from the coupling constants here")
 
@@ -138,7 +138,7 @@ def _head(
     """
     energies = state.take("atomic_energies_fn.atomic_energies")
     number = 1 if energies.ndim == 1 else len(energies)
-    names = settings.heads or tuple(str(each) for each in range(number))
+    names = settings.heads or tuple(str(place) for place in range(number))
     if wanted is None and number == 1:
         return 1, 0
     if wanted is not None and str(wanted) in names:
@@ -176,7 +176,7 @@ def _hyper_parameters(state: ConsumedState, settings: MaceSettings) -> dict[str,
     while (name := f"interactions.0.conv_tp_weights.layer{number}.weight") in state:
         radial.append(state.take(name).shape[1])
         number += 1
-    found = {
+    parameters = {
         **_radial_settings(state),
         "apply_cutoff": settings.need("apply_cutoff", "apply_cutoff (True unless changed)"),
         "channels": channels,
@@ -187,14 +187,14 @@ def _hyper_parameters(state: ConsumedState, settings: MaceSettings) -> dict[str,
         "radial_widths": radial[:-1],
         "pair_repulsion": "pair_repulsion_fn.c" in state,
     }
-    blocks = [_block(state, number, found, settings) for number in range(layers)]
+    blocks = [_block(state, number, parameters, settings) for number in range(layers)]
     if len(set(blocks[1:])) > 1:
         raise DataError("layers with different blocks after the first", where=state.where)
-    found["first_residual"], found["first_density"] = blocks[0]
+    parameters["first_residual"], parameters["first_density"] = blocks[0]
     if layers > 1:
-        found["residual"], found["density"] = blocks[1]
-        found |= _readout_settings(state, layers, settings)
-    return found
+        parameters["residual"], parameters["density"] = blocks[1]
+        parameters |= _readout_settings(state, layers, settings)
+    return parameters
 
 
 def _readout_settings(state: ConsumedState, layers: int, settings: MaceSettings) -> dict[str, Any]:
@@ -208,34 +208,34 @@ def _readout_settings(state: ConsumedState, layers: int, settings: MaceSettings)
 def _radial_settings(state: ConsumedState) -> dict[str, Any]:
     """Return the settings of the radial basis, whose parameters must be untrained."""
     cutoff, name = float(state.take("r_max")), "radial_embedding"
-    found: dict[str, Any] = {"cutoff": cutoff, "envelope": int(state.take(f"{name}.cutoff_fn.p"))}
+    radial: dict[str, Any] = {"cutoff": cutoff, "envelope": int(state.take(f"{name}.cutoff_fn.p"))}
     _same(state, f"{name}.cutoff_fn.r_max", cutoff)
     kinds = {"bessel_weights": "bessel", "gaussian_weights": "gaussian", "n": "chebyshev"}
-    key, found["radial_type"] = next(
+    key, radial["radial_type"] = next(
         (pair for pair in kinds.items() if f"{name}.bessel_fn.{pair[0]}" in state),
         ("bessel_weights", "bessel"),
     )
     values = state.take(f"{name}.bessel_fn.{key}").double().reshape(-1)
-    number = found["num_basis"] = len(values)
+    number = radial["num_basis"] = len(values)
     count = torch.arange(1, number + 1).double()
     expected = {
         "bessel": math.pi / cutoff * count,
         "chebyshev": count,
         "gaussian": torch.linspace(0, cutoff, number, dtype=torch.float64),
-    }[found["radial_type"]]
+    }[radial["radial_type"]]
     if not torch.allclose(values, expected, rtol=1e-5, atol=1e-6):
         raise DataError(
-            f"trained {found['radial_type'].title()} functions",
+            f"trained {radial['radial_type'].title()} functions",
             where=state.where,
             allowed="n pi / r_max" if key == "bessel_weights" else "those of a new model",
         )
-    if found["radial_type"] == "bessel":
+    if radial["radial_type"] == "bessel":
         _same(state, f"{name}.bessel_fn.r_max", cutoff)
         _same(state, f"{name}.bessel_fn.prefactor", math.sqrt(2 / cutoff))
-    for each, transform in (("q", "agnesi"), ("alpha", "soft")):
-        if f"{name}.distance_transform.{each}" in state:
-            found["distance_transform"] = transform
-    return found
+    for symbol, transform in (("q", "agnesi"), ("alpha", "soft")):
+        if f"{name}.distance_transform.{symbol}" in state:
+            radial["distance_transform"] = transform
+    return radial
 
 
 def _same(state: ConsumedState, name: str, expected: float) -> None:
@@ -307,10 +307,10 @@ def _read_layer(layer: MaceLayer, state: ConsumedState, number: int, num_types: 
         _copy(weight, state, f"{name}.conv_tp_weights.layer{k}.weight")
     if layer.density is not None:
         _copy(layer.density.weight[0], state, f"{name}.density_fn.layer0.weight")
-    shape = [(each.shape[1], num_types, each.shape[2]) for each in layer.shortcut.weight]
-    parts = _split(state, f"{name}.skip_tp.weight", [math.prod(each) for each in shape])
-    for weight, part, each in zip(layer.shortcut.weight, parts, shape, strict=True):
-        weight.copy_(part.reshape(each).transpose(0, 1))
+    shape = [(weight.shape[1], num_types, weight.shape[2]) for weight in layer.shortcut.weight]
+    parts = _split(state, f"{name}.skip_tp.weight", [math.prod(sizes) for sizes in shape])
+    for weight, part, sizes in zip(layer.shortcut.weight, parts, shape, strict=True):
+        weight.copy_(part.reshape(sizes).transpose(0, 1))
     _read_product(layer, state, f"{product}.symmetric_contractions.contractions")
     _read_linear(layer.product.mix.weight, state, f"{product}.linear.weight")
 

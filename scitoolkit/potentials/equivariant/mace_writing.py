@@ -127,31 +127,31 @@ def _flat(weights: Iterable[Tensor]) -> Tensor:
 
 def _layer_weights(layer: MaceLayer, name: str, product: str, order: Tensor) -> dict[str, Tensor]:
     convolution = layer.convolution
-    found = {
+    weights = {
         f"{name}.linear_up.weight": _flat(convolution.up.weight),
         f"{name}.linear.weight": _flat(convolution.down.weight),
         # (T, C, K) here, (C, T, K) in mace-torch.
         f"{name}.skip_tp.weight": _flat(
-            each[order].transpose(0, 1) for each in layer.shortcut.weight
+            weight[order].transpose(0, 1) for weight in layer.shortcut.weight
         ),
         f"{product}.linear.weight": _flat(layer.product.mix.weight),
     }
     for k, weight in enumerate(convolution.radial.weight):
-        found[f"{name}.conv_tp_weights.layer{k}.weight"] = weight.detach().clone()
+        weights[f"{name}.conv_tp_weights.layer{k}.weight"] = weight.detach().clone()
     if layer.density is not None:
-        found[f"{name}.density_fn.layer0.weight"] = layer.density.weight[0].detach().clone()
-    return found
+        weights[f"{name}.density_fn.layer0.weight"] = layer.density.weight[0].detach().clone()
+    return weights
 
 
 def _readout_weights(layer: MaceLayer, name: str) -> dict[str, Tensor]:
     parts = [weight.detach().flatten() for weight in layer.readout.weight]
     names = ["linear"] if len(parts) == 1 else ["linear_1", "linear_2"]
-    return {f"{name}.{each}.weight": part for each, part in zip(names, parts, strict=True)}
+    return {f"{name}.{layer}.weight": part for layer, part in zip(names, parts, strict=True)}
 
 
 def _products(layer: MaceLayer, name: str, order: Tensor) -> list[tuple[str, int, Tensor, Tensor]]:
     """Return key, order, polynomials (rows, monomials, paths) and weights of each product."""
-    spec, start, found = layer.product.spec, 0, []
+    spec, start, terms = layer.product.spec, 0, []
     weight = layer.product.weight.detach()[order]
     for position, (out, power, count) in enumerate(spec.blocks):
         place = spec.correlation - power - 1
@@ -159,6 +159,6 @@ def _products(layer: MaceLayer, name: str, order: Tensor) -> list[tuple[str, int
         if count:
             polynomials = torch.from_numpy(basis(spec.irreps_in, out, power).copy())
             part = weight[:, start : start + count].clone()
-            found.append((f"{name}.{position // spec.correlation}.{key}", power, polynomials, part))
+            terms.append((f"{name}.{position // spec.correlation}.{key}", power, polynomials, part))
         start += count
-    return found
+    return terms

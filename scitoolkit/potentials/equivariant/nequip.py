@@ -35,12 +35,12 @@ class NequipLayer(nn.Module):
         self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory, after
         )
-        kept = [each for each in before if each in after]
-        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        shared = [degree for degree in before if degree in after]
+        self.shortcut: SpeciesLinear = SpeciesLinear(shared, channels, num_types, factory)
         self.gated: int = len(after) - 1
         if self.gated:
             width = self.gated * channels
-            scalars = [each for each in self.convolution.segments if each == 0]
+            scalars = [degree for degree in self.convolution.segments if degree == 0]
             self.gates: DegreeLinear = DegreeLinear(scalars, [0], channels, width, factory)
             self.gates_shortcut: SpeciesLinear = SpeciesLinear(
                 [0], channels, num_types, factory, width
@@ -49,10 +49,10 @@ class NequipLayer(nn.Module):
     def forward(self, x: Tensor, geometry: Geometry, groups: Grouped, neighbours: Tensor) -> Tensor:
         """Return the next features, shape (N, D, C); `neighbours` is their average number."""
         messages = self.convolution.messages(x, geometry) * neighbours.rsqrt()
-        out, kept = self.convolution.down(messages), self.shortcut(x, groups)
-        if kept.shape[1] < out.shape[1]:
-            kept = nn.functional.pad(kept, (0, 0, 0, out.shape[1] - kept.shape[1]))
-        out = out + kept
+        out, skip = self.convolution.down(messages), self.shortcut(x, groups)
+        if skip.shape[1] < out.shape[1]:
+            skip = nn.functional.pad(skip, (0, 0, 0, out.shape[1] - skip.shape[1]))
+        out = out + skip
         scalars = silu(out[:, :1]) * silu_scale()
         if not self.gated:
             return scalars

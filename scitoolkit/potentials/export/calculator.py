@@ -61,27 +61,27 @@ class LibraryCalculator(_AseCalculator):
         system: Any = self.atoms
         checked(from_ase(system))
         whole = system.cell.complete()
-        found = self.system.compute(
+        predicted = self.system.compute(
             system.positions, self._species(system), whole.array, system.pbc
         )
         self.results: dict[str, float | Any] = {
-            "energy": found["energy"],
-            "free_energy": found["energy"],
-            "energies": found["atomic_energy"],
-            "forces": found["forces"],
+            "energy": predicted["energy"],
+            "free_energy": predicted["energy"],
+            "energies": predicted["atomic_energy"],
+            "forces": predicted["forces"],
         }
-        stress = voigt_stress(found["virial"], system)
+        stress = voigt_stress(predicted["virial"], system)
         if stress is not None:
             self.results["stress"] = stress
 
     def _species(self, atoms: Any) -> np.ndarray[Any, Any]:
-        known = {name: place for place, name in enumerate(self.library.species)}
+        places = {name: place for place, name in enumerate(self.library.species)}
         symbols = atoms.get_chemical_symbols()
         for name in symbols:
-            if name not in known:
+            if name not in places:
                 raise DataError(
                     f"the potential has no element {name!r}",
-                    allowed=", ".join(known),
-                    fix=nearest_name(name, list(known)) or "",
+                    allowed=", ".join(places),
+                    fix=nearest_name(name, list(places)) or "",
                 )
-        return np.array([known[name] for name in symbols], dtype=np.int32)
+        return np.array([places[name] for name in symbols], dtype=np.int32)

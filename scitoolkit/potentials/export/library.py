@@ -131,7 +131,7 @@ class PotentialLibrary:
         pbc: np.ndarray,
     ) -> dict[str, Any]:
         atoms = len(positions)
-        given: list[np.ndarray[Any, Any]] = [
+        inputs: list[np.ndarray[Any, Any]] = [
             np.ascontiguousarray(positions, dtype=np.float64),
             np.ascontiguousarray(species, dtype=np.int32),
             np.ascontiguousarray(cell, dtype=np.float64),
@@ -143,11 +143,11 @@ class PotentialLibrary:
         state = function(
             handle,
             atoms,
-            *(a.ctypes.data for a in given),
+            *(a.ctypes.data for a in inputs),
             self.threads,
             *(a.ctypes.data for a in results),
         )
-        _check_state(state, given[0])
+        _check_state(state, inputs[0])
         return {
             "energy": float(energy[0]),
             "atomic_energy": atomic,
@@ -184,14 +184,14 @@ class PotentialLibrary:
             raise DataError(
                 f"first is not ascending from {first[0]} to {first[-1]}", allowed=f"0 to {atoms}"
             )
-        given: list[np.ndarray[Any, Any]] = [
+        inputs: list[np.ndarray[Any, Any]] = [
             np.ascontiguousarray(first, dtype=np.int64),
             np.ascontiguousarray(positions, dtype=np.float64),
             np.ascontiguousarray(species, dtype=np.int32),
             np.ascontiguousarray(cells, dtype=np.float64),
             np.ascontiguousarray(pbc, dtype=np.int32),
         ]
-        found: dict[str, np.ndarray[Any, Any]] = {
+        outputs: dict[str, np.ndarray[Any, Any]] = {
             "energy": np.zeros(systems),
             "atomic_energy": np.zeros(atoms),
             "forces": np.zeros((atoms, 3)),
@@ -200,12 +200,12 @@ class PotentialLibrary:
         state = self._library.stk_compute_many(
             self._model,
             systems,
-            *(a.ctypes.data for a in given),
+            *(a.ctypes.data for a in inputs),
             self.threads,
-            *(a.ctypes.data for a in found.values()),
+            *(a.ctypes.data for a in outputs.values()),
         )
-        _check_state(state, given[1])
-        return found
+        _check_state(state, inputs[1])
+        return outputs
 
     def evaluate(
         self, ptr: np.ndarray, sender: np.ndarray, vectors: np.ndarray, species: np.ndarray
@@ -224,8 +224,8 @@ class PotentialLibrary:
         """
         atoms, edges = len(species), len(sender)
         energy, gradient = np.empty(atoms), np.empty((edges, 3))
-        given: list[np.ndarray[Any, Any]] = [ptr, sender, vectors, species]
-        graph = _Graph(atoms, atoms, *(a.ctypes.data for a in given))
+        inputs: list[np.ndarray[Any, Any]] = [ptr, sender, vectors, species]
+        graph = _Graph(atoms, atoms, *(a.ctypes.data for a in inputs))
         size = self._library.stk_workspace(self._model, atoms, atoms, edges, self.threads) + 64
         space = getattr(self._kept, "space", None)
         if space is None or len(space) < size:
@@ -333,8 +333,8 @@ def _check_whole(path: Path) -> None:
     if head[:4] != b"\x7fELF":
         return
     (sections,) = struct.unpack_from("<Q", head.ljust(64, b"\0"), 40)
-    each, number = struct.unpack_from("<2H", head.ljust(64, b"\0"), 58)
-    if size < 64 or sections + each * number > size:
+    entry_size, number = struct.unpack_from("<2H", head.ljust(64, b"\0"), 58)
+    if size < 64 or sections + entry_size * number > size:
         raise CheckpointError(
             f"a truncated library of {size} bytes",
             where=str(path),

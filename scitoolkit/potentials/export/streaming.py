@@ -36,7 +36,7 @@ def streamed_library(model: nn.Module, make: str) -> PotentialLibrary | None:
         make: function that returns the model's `LibrarySource`, as `module:name`.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    key = tuple((each.data_ptr(), each._version) for each in tensors)
+    key = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
     held = _kept.get(model)
     if held is None or held[0] != key:
         held = _kept[model] = (key, _library(model, make, tensors))
@@ -46,7 +46,7 @@ def streamed_library(model: nn.Module, make: str) -> PotentialLibrary | None:
 
 
 def _library(model: nn.Module, make: str, tensors: list[Tensor]) -> PotentialLibrary | None:
-    if not neighbours.available() or any(each.device.type != "cpu" for each in tensors):
+    if not neighbours.available() or any(tensor.device.type != "cpu" for tensor in tensors):
         return None
     try:
         return PotentialLibrary(load_native(pkgutil.resolve_name(make)(model)))

@@ -93,10 +93,10 @@ def largest_difference(model: Potential, library: PotentialLibrary, seed: int = 
     frame = random_frame(model.type_map, model.cutoff, seed)
     graph = configuration_graph(frame, model.type_map, model.cutoff)
     wanted = {name: value.double().numpy() for name, value in model(graph).items()}
-    found = library.compute(frame.positions, graph["types"].numpy(), frame.cell, frame.pbc)
+    computed = library.compute(frame.positions, graph["types"].numpy(), frame.cell, frame.pbc)
     worst = 0.0
     for name in ("atomic_energy", "forces", "virial"):
-        value = wanted[name].reshape(found[name].shape)
+        value = wanted[name].reshape(computed[name].shape)
         scale = max(float(np.abs(value).max()), 1e-30)
-        worst = max(worst, float(np.abs(value - found[name]).max()) / scale)
+        worst = max(worst, float(np.abs(value - computed[name]).max()) / scale)
     return worst

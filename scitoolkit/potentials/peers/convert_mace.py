@@ -35,10 +35,10 @@ def describe(model: nn.Module) -> dict[str, Any]:
     parts: Any = model
     return {
         "model": type(model).__name__,
-        "interactions": [type(each).__name__ for each in parts.interactions],
-        "readouts": [type(each).__name__ for each in parts.readouts],
-        "average_neighbours": [float(each.avg_num_neighbors) for each in parts.interactions],
-        "heads": [str(each) for each in getattr(model, "heads", None) or ["Default"]],
+        "interactions": [type(part).__name__ for part in parts.interactions],
+        "readouts": [type(part).__name__ for part in parts.readouts],
+        "average_neighbours": [float(part.avg_num_neighbors) for part in parts.interactions],
+        "heads": [str(head) for head in getattr(model, "heads", None) or ["Default"]],
         "gate": _gate(parts.readouts[-1]),
         "apply_cutoff": bool(getattr(parts.radial_embedding, "apply_cutoff", True)),
         "use_so3": bool(getattr(model, "use_so3", False)),
@@ -98,8 +98,8 @@ def symmetrised(coupling: np.ndarray, rows: int, size: int, order: int) -> np.nd
         (rows, monomials, paths), monomials a <= b <= ... in lexical order.
     """
     tuples = itertools.combinations_with_replacement(range(size), order)
-    places = {each: i for i, each in enumerate(tuples)}
-    index = [places[tuple(sorted(each))] for each in np.ndindex(*(size,) * order)]
+    places = {indices: i for i, indices in enumerate(tuples)}
+    index = [places[tuple(sorted(indices))] for indices in np.ndindex(*(size,) * order)]
     summed = np.zeros((rows, len(places), coupling.shape[-1]))
     np.add.at(summed, (slice(None), index), coupling.reshape(rows, -1, coupling.shape[-1]))  # type: ignore[arg-type]
     return summed
@@ -140,14 +140,14 @@ def restore(source: str, target: str) -> None:
     if not isinstance(held, dict) or held.get("format") != BACK:
         raise ValueError(f"{source} was not written by scitoolkit.potentials.write_mace")
     torch.set_default_dtype(getattr(torch, held["dtype"]))
-    given = dict(held["settings"])
+    settings = dict(held["settings"])
     for key in ("interaction_cls", "interaction_cls_first"):
-        given[key] = modules.interaction_classes[given[key]]
+        settings[key] = modules.interaction_classes[settings[key]]
     for key in ("hidden_irreps", "MLP_irreps"):
-        given[key] = o3.Irreps(given[key])
-    given["gate"] = modules.gate_dict[given["gate"]]
-    given["atomic_energies"] = np.array(given["atomic_energies"])
-    model = modules.ScaleShiftMACE(**given)
+        settings[key] = o3.Irreps(settings[key])
+    settings["gate"] = modules.gate_dict[settings["gate"]]
+    settings["atomic_energies"] = np.array(settings["atomic_energies"])
+    model = modules.ScaleShiftMACE(**settings)
     model.load_state_dict(restored_state(model.state_dict(), held))
     torch.save(model, target)
 

@@ -213,6 +213,14 @@ def test_a_saved_model_is_the_trained_one(trained):
     assert not model.training
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_file_without_frames(trained, tmp_path, command):
+    (tmp_path / "empty.xyz").write_text("", encoding="utf-8")
+    output = (tmp_path / "out.xyz",) if command == "predict" else ()
+    with pytest.raises(DataError, match=r"empty\.xyz: no frame found"):
+        getattr(PotentialJob(), command)(trained.path, tmp_path / "empty.xyz", *output)
+
+
 def test_a_species_the_model_does_not_know(trained, tmp_path):
     ase.io.write(tmp_path / "n.xyz", ase.Atoms("N2", positions=[[0, 0, 0], [0, 0, 1.1]]))
     with pytest.raises(DataError, match="species: N"):

@@ -119,6 +119,12 @@ def test_the_skin_changes_nothing_but_the_number_of_lists():
     assert atoms.calc.neighbours.lists_made == made + 1
 
 
+@pytest.mark.parametrize("skin", [-1.0, np.nan, np.inf, "1", None])
+def test_a_skin_that_would_lose_neighbours_is_refused(skin):
+    with pytest.raises(ConfigError, match="a skin of"):
+        Calculator(potential(), skin=skin)
+
+
 def test_energy_is_conserved_in_a_microcanonical_run():
     """What is not conserved is the time step's doing: halving it leaves a quarter."""
     excursions = []

@@ -48,6 +48,50 @@ def test_stress_and_virial_under_any_name(tmp_path, extra, labels):
     np.testing.assert_allclose(virial_of(tmp_path, frame(extra), **labels), VIRIAL, rtol=1e-8)
 
 
+ATOMS = "H 0 0 0 0.1 0 0\nH 0 0 0.74 -0.1 0 0\n"
+COLUMNS = "Properties=species:S:1:pos:R:3:forces:R:3"
+CELL = '"4 0 0 0 5 0 0 0 6"'
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        (f'Lattice={CELL} {COLUMNS} energy=-1 PBC="F F F"', "PBC is not read. Fix: pbc="),
+        (f"lattice={CELL} {COLUMNS} energy=-1", "lattice is not read. Fix: Lattice="),
+        (f"cell={CELL} {COLUMNS} energy=-1", "cell is not read. Fix: Lattice="),
+        (f"{COLUMNS.lower()} energy=-1", "properties is not read. Fix: Properties="),
+        (f"{COLUMNS} energy=-1 name=a energy=-2", "energy is there 2 times"),
+        (f'Lattice={CELL} Lattice="1 0 0 0 1 0 0 0 1" {COLUMNS}', "Lattice is there 2 times"),
+    ],
+)
+def test_a_cell_under_another_name_and_two_energies_are_refused(tmp_path, comment, message):
+    path = tmp_path / "a.xyz"
+    path.write_text(f"2\n{comment}\n{ATOMS}", encoding="utf-8")
+    with pytest.raises(DataError, match=f"a.xyz: frame 0: .*{message}"):
+        open_atoms(path)[0]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f'{COLUMNS} energy=-1 note="cell=5 energy=3 energy=4" tag=a tag=b',
+        f'cell_type=fcc {COLUMNS} energy = -1 pbc=[F, F, F] energy_error=2 "my note"=energy',
+    ],
+)
+def test_other_entries_mean_nothing(tmp_path, comment):
+    path = tmp_path / "a.xyz"
+    path.write_text(f"2\n{comment}\n{ATOMS}", encoding="utf-8")
+    frame = open_atoms(path)[0]
+    assert (frame.energy, frame.pbc.any(), frame.forces[0, 0]) == (-1.0, False, 0.1)
+
+
+@pytest.mark.parametrize("name", ["D", "H1", "Fe_up"])
+def test_an_unknown_element_is_named(tmp_path, name):
+    (tmp_path / "a.xyz").write_text(f"1\nenergy=-1\n{name} 0 0 0\n", encoding="utf-8")
+    with pytest.raises(DataError, match=f"frame 0: element '{name}' is not known"):
+        open_atoms(tmp_path / "a.xyz")[0]
+
+
 @pytest.mark.parametrize(
     ("extra", "labels", "message"),
     [

@@ -103,15 +103,15 @@ class PairDescriptor(Descriptor):
 
     def moments(self, graph: Batch, vectors: Tensor) -> Moments:
         """Return the moments (N, M, columns); an excluded neighbour counts as an empty slot."""
-        part, kept, numbers = without_excluded(graph, self.config.exclude_types)
-        if kept is None:
+        part, included, numbers = without_excluded(graph, self.config.exclude_types)
+        if included is None:
             return self.moments_of_all(graph, vectors)
-        found = self.moments_of_all(part, vectors[kept])
-        places = kept.nonzero().squeeze(1)
+        near = self.moments_of_all(part, vectors[included])
+        places = included.nonzero().squeeze(1)
         extra = torch.einsum("nt,ntmc->nmc", numbers.to(self.dtype), self.empty()[graph["types"]])
         return Moments(
-            found.values + extra,
-            lambda cotangent: torch.zeros_like(vectors).index_add(0, places, found.vjp(cotangent)),
+            near.values + extra,
+            lambda cotangent: torch.zeros_like(vectors).index_add(0, places, near.vjp(cotangent)),
         )
 
     def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:

@@ -138,8 +138,8 @@ class SeAttenDescriptor(Descriptor):
 
     def values(self, graph: Batch, vectors: Tensor) -> Tensor:
         """Return the moments of the refined basis functions, (N, M, 4)."""
-        part, kept, _ = without_excluded(graph, self.config.exclude_types)
-        near = vectors if kept is None else vectors[kept]
+        part, included, _ = without_excluded(graph, self.config.exclude_types)
+        near = vectors if included is None else vectors[included]
         return self._moments(graph["types"], part["edge_index"], near)
 
     def _moments(self, types: Tensor, edges: Tensor, vectors: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class SeAttenDescriptor(Descriptor):
         return is_eager(vectors) and runs_by_segments(self.attention, vectors)
 
     def _layers(self) -> list[LayerWeights]:
-        return [each.weights() for each in self.layers]  # type: ignore[operator]
+        return [layer.weights() for layer in self.layers]  # type: ignore[operator]
 
     def _basis(self, s: Tensor, switch: Tensor, own: Tensor, other: Tensor) -> Tensor:
         """Return basis functions (E, M) of the normalised s (E, 1) and the types of both atoms."""
@@ -298,11 +298,11 @@ class SeAttenChunks:
     chunk = CHUNK
 
     def __init__(self, descriptor: SeAttenDescriptor, graph: Batch, vectors: Tensor) -> None:
-        part, kept, _ = without_excluded(graph, descriptor.config.exclude_types)
+        part, included, _ = without_excluded(graph, descriptor.config.exclude_types)
         types, segments = graph["types"], part["segments"]
         centre, neighbour = part["edge_index"]
-        self._all, self._kept, self._kernels = vectors, kept, descriptor.kept_moments()
-        near = vectors if kept is None else vectors[kept]
+        self._all, self._kept, self._kernels = vectors, included, descriptor.kept_moments()
+        near = vectors if included is None else vectors[included]
         self._edges = Neighbours(
             segments[:: len(descriptor.type_embedding)].contiguous(),
             types,

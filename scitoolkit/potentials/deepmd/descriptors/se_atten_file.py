@@ -112,13 +112,13 @@ def fill_attention(out: Any, tree: Tree, where: str) -> None:
     # The inputs are one-hot, so a table of values determines the layer.
     table = (np.tanh(table) if activation == "tanh" else table) + _shortcut(*table.shape)
     out.type_embedding.copy_(torch.from_numpy(table))
-    for own, each in zip(out.layers, tree["attention_layers"]["attention_layers"], strict=True):
-        attention = each["attention_layer"]
+    for own, theirs in zip(out.layers, tree["attention_layers"]["attention_layers"], strict=True):
+        attention = theirs["attention_layer"]
         refuse(where, num_heads=attention["num_heads"] != 1)
         for weight, bias, held in (
             (own.project, own.project_bias, attention["in_proj"]),
             (own.mix, own.mix_bias, attention["out_proj"]),
-            (own.norm_weight, own.norm_bias, each["attn_layer_norm"]),
+            (own.norm_weight, own.norm_bias, theirs["attn_layer_norm"]),
         ):
             weight.copy_(torch.from_numpy(held["@variables"]["w"]))
             bias.copy_(torch.from_numpy(np.ravel(held["@variables"]["b"])))
@@ -175,7 +175,7 @@ def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
             **settings,
             **norm,
             "layer_num": config.attention_layers,
-            "attention_layers": [_layer_tree(each, settings, norm) for each in held.layers],
+            "attention_layers": [_layer_tree(layer, settings, norm) for layer in held.layers],
         },
         "type_embedding": _type_embedding_tree(held, type_map, precision),
     }
@@ -202,10 +202,10 @@ def _backend(config: Any) -> str:
         "exclude_types": [],
     }
     for name, value in wanted.items():
-        if (given := getattr(config, name)) != value:
+        if (configured := getattr(config, name)) != value:
             raise DataError(
                 f"with a gate_floor only deepmd-kit's TensorFlow backend computes this attention, "
-                f"and it has no {name} {given}",
+                f"and it has no {name} {configured}",
                 allowed=str(value),
             )
     return TENSORFLOW

@@ -121,8 +121,8 @@ class SeE2ADescriptor(PairDescriptor):
         numbers, absent = self.num_absent(graph)[order].split(counts), self.absent().unbind()
         # One matrix product per type avoids a copy of `absent` for every atom.
         parts = [
-            part.flatten(1) + number @ each.flatten(1)
-            for part, number, each in zip(moments.split(counts), numbers, absent, strict=True)
+            part.flatten(1) + number @ of_absent.flatten(1)
+            for part, number, of_absent in zip(moments.split(counts), numbers, absent, strict=True)
         ]
         values = torch.cat(parts).view_as(moments)[order.argsort()]
         return Moments(
