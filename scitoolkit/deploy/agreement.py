@@ -150,13 +150,13 @@ def of_module(function: TracedFunction, inputs: Sequence[np.ndarray], *, togethe
     size = samples if together else 1
     parts = []
     for start in range(0, samples, size):
-        given = [
+        tensors = [
             torch.tensor(a if s.shared else a[start : start + size])  # a copy it may change
             for a, s in zip(inputs, function.inputs, strict=True)
         ]
         try:
             with torch.no_grad():
-                result = in_order(function.module(*given), function.outputs, function.name)
+                result = in_order(function.module(*tensors), function.outputs, function.name)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             text = " ".join(str(error).split())[:200]
             if not together and text.startswith("index") and " out of " in text:
@@ -244,19 +244,23 @@ def difference(function: TracedFunction, call: Call, samples: int) -> float:
     Raises:
         NumericalError: a status that does not tell NaN or infinity.
     """
-    inputs = examples(function, samples)
-    worst = _compared(function, call, inputs)
-    _require_status(function, call, inputs)
-    if not function.examples:
-        generator = np.random.default_rng(3)
-        for first, last in ((0.0, 1.0), (-1.0, 2.0)):
-            shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
-            wider = [
-                np.asarray(_between(function, s, generator, shape, first, last), function.dtype)
-                for s, shape in zip(function.inputs, shapes, strict=True)
-            ]
-            worst = max(worst, _compared(function, call, wider))
-    return worst
+    first, *wider = trials(function, samples)
+    _require_status(function, call, first)
+    return max(_compared(function, call, inputs) for inputs in (first, *wider))
+
+
+def trials(function: TracedFunction, samples: int) -> list[list[np.ndarray]]:
+    """Return inputs: the examples, or numbers from inside the box, at its limits and beyond."""
+    sets = [examples(function, samples)]
+    generator = np.random.default_rng(3)
+    for first, last in () if function.examples else ((0.0, 1.0), (-1.0, 2.0)):
+        shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
+        wider = [
+            np.asarray(_between(function, s, generator, shape, first, last), function.dtype)
+            for s, shape in zip(function.inputs, shapes, strict=True)
+        ]
+        sets.append(wider)
+    return sets
 
 
 def _compared(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]) -> float:
