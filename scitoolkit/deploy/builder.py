@@ -147,6 +147,22 @@ class Builder:
             return view
         return self.store(view, self.new(view.shape, view.dtype))
 
+    def refuse(self, operand: Value | torch.Tensor, condition: str) -> View:
+        """Return a value in C order, after a check that makes all outputs NaN if it fails.
+
+        Args:
+            operand: integers, which have no NaN that would tell an error.
+            condition: text that is true of a number `{0}` that torch refuses.
+        """
+        view = self.dense(operand)
+        text = condition.format(f"{view.buffer.name}[{view.offset} + i]")
+        self.emit(
+            "#pragma omp simd reduction(|:stk_refused)\n"
+            f"for (int64_t i = 0; i < {numel(view.shape)}; i++) stk_refused |= {text};",
+            view,
+        )
+        return view
+
     def store(self, value: Value, into: View | None = None) -> View:
         """Write a value to a view; by default to a new one in the order of its arguments."""
         if into is None:

@@ -299,10 +299,10 @@ def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -
     return "\n".join(
         [
             f"static int {call}_of_{samples}(STK_GIVEN {arguments}) {{",
-            "  int stk_outside = 0; /* whether an index is out of range */",
+            "  int stk_refused = 0; /* an index out of range, or a division of integers by 0 */",
             *declared,
             *(f"  {line}" for line in lines),
-            "  return stk_outside;",
+            "  return stk_refused;",
             "}",
         ]
     ), size
@@ -452,7 +452,7 @@ static int {call}_block(STK_GIVEN int64_t first, int64_t count, {_arguments(func
                         int32_t *sample_status) {{
   int worst = 0, status[{block}];
   for (int64_t k = 0; k < count; k++) status[k] = {call}_before(STK_PASSED {at("first + k")});
-  int64_t alone = count; /* also of a block with an index out of range, of which one is to tell */
+  int64_t alone = count; /* also in a block with a sample that torch refuses, to find it */
   {together if block > 1 else ""}
   for (int64_t k = 0; k < alone; k++) {{
     if (!{call}_of_1(STK_PASSED {at("first + k")}, work)) continue;

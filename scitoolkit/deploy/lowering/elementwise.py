@@ -75,6 +75,17 @@ _BINARY = {
         for name in ("atan2", "hypot", "fmod", "fmax", "fmin", "copysign")
     },
 }
+_WHOLE = {
+    "abs": "stk_absolute_whole({0})",
+    "pow": "stk_power_whole({0}, {1})",
+    "remainder": "stk_remainder_whole({0}, {1})",
+    "fmod": "stk_fmod_whole({0}, {1})",
+    "div": "stk_divided_whole({0}, {1})",
+    "floor divided": "stk_floor_divided_whole({0}, {1})",
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), "{0}"),
+}
+"""Texts of operators of integers whose functions of C compute in double."""
+_DIVISIONS = ("div", "remainder", "fmod")
 _POWERS = {
     2: "{0} * {0}",
     3: "{0} * {0} * {0}",
@@ -151,6 +162,8 @@ class Elementwise(Lowering):
             return _clamped(builder, args, dtype, tuple(like.shape))
         values: list[Value] = []
         computing = _computing(args, dtype)
+        if dtype.startswith("int") and name in _DIVISIONS and not isinstance(args[1], int):
+            args = [args[0], builder.refuse(args[1], "{0} == 0"), *args[2:]]
         operands = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
         operands = [_real(g, a, computing) for g, a in zip(operands, args, strict=False)]
         text = _text(name, args, operands, computing, bool_result=dtype == "bool")
@@ -237,15 +250,14 @@ def _text(
             operands = operands[::-1]
         second = operands[1] if alpha == 1 else f"{literal(alpha, dtype)} * {operands[1]}"
         return f"{operands[0]} {'+' if name == 'add' else '-'} {second}"
+    if dtype.startswith("int") and name in _WHOLE:
+        floors = name == "div" and args[2] == "floor"
+        return _WHOLE["floor divided" if floors else name].format(*operands)
     if name == "div" and len(args) > 2 and args[2] is not None:
-        real = dtype.startswith("float")
-        if args[2] == "floor" and real:
+        if args[2] == "floor":
             return f"stk_floor_divided({operands[0]}, {operands[1]})"
         # Truncated after the division of the dtype, as 1 / .1f is 10 in float and less in double.
-        rounding, wide = args[2], "" if real else "(double)"
-        return f"{rounding}({wide}{operands[0]} / {operands[1]})"
-    if name == "remainder" and dtype.startswith("int"):
-        return f"stk_remainder_whole({operands[0]}, {operands[1]})"
+        return f"trunc({operands[0]} / {operands[1]})"
     if name == "bitwise_not":
         return f"!{operands[0]}" if bool_result else f"~{operands[0]}"
     if name == "pow" and isinstance(args[1], int | float) and args[1] in _POWERS:

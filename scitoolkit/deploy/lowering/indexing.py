@@ -146,14 +146,7 @@ def _within(
         if not bool(((index >= least) & (index < size)).all()):
             raise ConfigError(f"an index out of range of {size}", where="export to C")
         return builder.constant(torch.where(index < 0, index + size, index)), f"{{{place}}}"
-    value = builder.dense(index)
-    at = f"{value.buffer.name}[{value.offset} + i]"
-    builder.emit(
-        "#pragma omp simd reduction(|:stk_outside)\n"
-        f"for (int64_t i = 0; i < {numel(value.shape)}; i++)\n"
-        f"  stk_outside |= {at} < {least} || {at} >= {size};",
-        value,
-    )
+    value = builder.refuse(index, f"{{0}} < {least} || {{0}} >= {size}")
     return value, f"stk_within({{{place}}}, {size})"
 
 

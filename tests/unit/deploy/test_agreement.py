@@ -412,3 +412,41 @@ def test_assignments_at_a_mask_and_nan_among_limits(tmp_path):
     values = traced(lambda x: x.index_put((x < 0,), x[x < 0] ** 2), (3,))
     with pytest.raises(ConfigError, match=r"torch\.where"):
         export([values], tmp_path / "n.so")
+
+
+def test_integers_that_double_does_not_hold_are_as_in_torch(tmp_path):
+    def function(x: Tensor) -> Tensor:
+        a = (3 * x).round().long()
+        big = a * 1000000000000000003
+        other = a.flip(-1).abs() + 1
+        parts = [a**9, a**other, 2**other, big.abs(), big // other, big // -3, big // -1]
+        parts += [torch.div(big, other, rounding_mode="trunc"), torch.fmod(big, other)]
+        parts += [torch.fmod(big, -7), big % other, big.floor(), big.trunc(), (7 * a.int()) ** 20]
+        return torch.cat([part % 100003 for part in parts], 1).to(x.dtype)
+
+    rows = 2 * numbers(35, 6)
+    wanted = function(torch.tensor(rows)).numpy()
+    export([traced(function, (6,), out=wanted.shape[1:])], tmp_path / "m.so")
+    (own,), status = CompiledSurrogate(tmp_path / "m.so")(rows)
+    np.testing.assert_array_equal(own, wanted)
+    assert (status == 0).all()
+
+
+def test_a_division_of_integers_by_zero_is_nan_and_status_2(tmp_path):
+    functions = {
+        "remainder": lambda x: (7 % x.long()).to(x.dtype),
+        "fmod": lambda x: torch.fmod(x.long() + 9, x.long()).to(x.dtype),
+        "floor": lambda x: (x.long() // x.long().flip(-1)).to(x.dtype),
+        "trunc": lambda x: torch.div(9, x.long(), rounding_mode="trunc").to(x.dtype),
+    }
+    box = {"low": 1.0, "high": 4.0}
+    export([traced(f, (2,), name=n, **box) for n, f in functions.items()], tmp_path / "m.so")
+    library = CompiledSurrogate(tmp_path / "m.so")
+    rows = np.array([[3, 2], [0, 5], [-3, 2], [4, 0]] * 5, np.float32)
+    for name, function in functions.items():
+        (own,), status = library(rows, function=name)
+        divided = (rows != 0).all(1)
+        assert np.isnan(own[~divided]).all()
+        assert (status == np.where(divided, np.where(rows[:, 0] < 0, 1, 0), 2)).all(), name
+        wanted = function(torch.tensor(rows[divided])).numpy()
+        np.testing.assert_array_equal(own[divided], wanted)
