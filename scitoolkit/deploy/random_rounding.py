@@ -126,7 +126,11 @@ def left_to_rounding(
     """
     shares, changes = [0.0], [0.0]
     for inputs in sets:
-        for outcomes in outcomes_of_rounding(function, inputs, runs):
+        try:
+            results = outcomes_of_rounding(function, inputs, runs)
+        except (RuntimeError, IndexError):  # integers that torch refuses, which are NaN in C
+            continue
+        for outcomes in results:
             if not outcomes[0].size:
                 continue
             lost = undecided(outcomes)

@@ -450,3 +450,14 @@ def test_a_division_of_integers_by_zero_is_nan_and_status_2(tmp_path):
         assert (status == np.where(divided, np.where(rows[:, 0] < 0, 1, 0), 2)).all(), name
         wanted = function(torch.tensor(rows[divided])).numpy()
         np.testing.assert_array_equal(own[divided], wanted)
+
+
+def test_a_module_that_refuses_numbers_beside_its_box_is_exported(tmp_path):
+    def function(x: Tensor) -> Tensor:
+        return functional.one_hot(x.round().long(), 5).to(x.dtype).flatten(1)
+
+    export([traced(function, (3,), out=(15,), low=0.0, high=4.0)], tmp_path / "m.so")
+    rows = np.array([[0, 1, 4], [3, 3, 2], [1, -1, 0]], np.float32)
+    (own,), status = CompiledSurrogate(tmp_path / "m.so")(rows)
+    np.testing.assert_array_equal(own[:2], function(torch.tensor(rows[:2])).numpy())
+    assert status.tolist() == [0, 0, 1]
