@@ -22,6 +22,9 @@ from scitoolkit.io.campaign.survey import Survey, survey
 from scitoolkit.io.campaign.windows import CampaignWindows
 
 _SMALL = 64
+_STEPS, _FEWEST = 2000, 300
+_MINUTES = 1 << 16
+"""Cells of a batch for which the most steps take some minutes on the cores of a laptop."""
 _READ = 4
 """Simulations that are looked at for variables that never change."""
 
@@ -34,8 +37,8 @@ def starter(data: DataToStart) -> str:
     grid = next(iter(campaign.channels.values())).shape
     lines = Lines(
         f"An emulator: {'the state now -> the next one' if options.lead else 'a map of fields'}.",
-        f"{campaign.layout}: {len(rows)} simulations of {_range(rows)} rows, grid "
-        f"{' x '.join(map(str, grid))}",
+        f"{campaign.layout}: {len(rows)} simulation{'s' * (len(rows) > 1)} of {_range(rows)} "
+        f"rows, grid {' x '.join(map(str, grid))}",
         *surveyed.remarks,
     )
     if options.lead and (steady := _resting(campaign, surveyed.moving)):
@@ -61,11 +64,12 @@ def starter(data: DataToStart) -> str:
             f"data.parameters: [{name}]", f"{low:g} to {high:g}: an input of the emulator?"
         )
     _split(lines, surveyed, rows)
-    dim = next(iter(campaign.channels.values())).dims[-1]
     if sphere := boundaries_of(campaign):
         lines.key("boundary", sphere, "by latitude and longitude")
     else:
-        lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")
+        dims = next(iter(campaign.channels.values())).dims[-len(grid) :]
+        circular = ", ".join(f"{dim}: circular" for dim in dims)
+        lines.comment(f"boundary: {{{circular}}}", "the dims that are periodic; others have walls")
     lines.key("model", {"name": "unet", "widths": _widths(grid)})
     if options.lead:
         lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")
@@ -129,9 +133,12 @@ def _has_windows(index: SampleIndex, window: int, split: dict[str, Any]) -> bool
 def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:
     frames, cells = int(rows.sum()), int(np.prod(grid))
     batch = int(np.clip(frames // 8, 1, 16 if cells <= _SMALL**2 else 4))
+    # Each dim beyond two triples the weights of a convolution.
+    share = batch * cells * 3 ** max(len(grid) - 2, 0) / _MINUTES
     lines.section(
         "training",
-        steps=2000,
+        "longer trainings err less; run --dry-run tells their time",
+        steps=int(np.clip(round(_STEPS / share, -2), _FEWEST, _STEPS)),
         batch_size=batch,
         optimizer={"name": "adamw", "lr": 1e-3},
         schedule={"name": "cosine", "warmup_steps": 100},

@@ -31,6 +31,7 @@ from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
+from scitoolkit.surrogate.sections import weakest
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 SURROGATE = "surrogate"
@@ -93,7 +94,7 @@ class Evaluation:
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=self._summary(found),
+            summary=[*self._summary(found), *self._weakest(maps)],
             metrics=found,
             units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
             tables=[
@@ -203,6 +204,33 @@ class Evaluation:
             lines.append(
                 f"{self.field.partly_missing} cells with values at some times only are left out."
             )
+        return lines
+
+    def _weakest(self, maps: xr.Dataset) -> list[str]:
+        """Return sentences on the leads and the cells in which the error is largest."""
+        unit = display_unit(self.unit)
+        by_lead = {f"lead {k + 1}": float(v) for k, v in enumerate(self.rmse[SURROGATE])}
+        lines = weakest("RMSE by lead", by_lead, unit)
+        best = self._best_baseline()
+        if self.cells < 2 or not best:
+            return lines
+        ours, theirs = (
+            ((self.truth - self.forecasts[name]) ** 2).mean(axis=(0, 1))
+            for name in (SURROGATE, best)
+        )
+        error = np.sqrt((maps["rmse"] ** 2).mean("lead"))
+        cell = error.isel(error.argmax(error.dims))
+        place = ", ".join(
+            f"{dim} {_coordinate(cell.coords[dim].values)}"
+            for dim in error.dims
+            if dim in cell.coords
+        )
+        rmse = f"{cell.item():.3g} {unit}".rstrip()
+        at = f", at {place}" if place else ""
+        lines.append(
+            f"Worse than {best} in {(ours > theirs).mean():.0%} of the cells; largest RMSE of a "
+            f"cell: {rmse}{at}."
+        )
         return lines
 
     def _chosen(self) -> str:
@@ -319,7 +347,7 @@ class Evaluation:
         rows: list[list[Any]] = [
             [name, *map(number, values), _overall(values)] for name, values in self.rmse.items()
         ]
-        limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
+        low, high = (f"{extreme(self.floor):.3g}" for extreme in (np.min, np.max))
         return Table(
             title=self._title("RMSE on the test split"),
             columns=["forecast", *self._leads(), "all"],
@@ -327,7 +355,7 @@ class Evaluation:
             best="min",
             note="Area-weighted over the unmasked cells. A forecast within the "
             f"{len(self.surrogate.modes)} modes has at least their truncation error: "
-            f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
+            f"{low if low == high else f'{low} to {high}, by lead'}.",
         )
 
     def _backtest(self) -> list[Table]:
@@ -610,6 +638,11 @@ def _overall(values: Array) -> float:
 
 def _with_unit(value: float, unit: str) -> str:
     return f"{value:.4g} {display_unit(unit)}".rstrip()
+
+
+def _coordinate(value: Any) -> str:
+    number_like = np.issubdtype(np.asarray(value).dtype, np.number)
+    return f"{float(value):.6g}" if number_like else str(value)
 
 
 def _date(time: Any) -> str:

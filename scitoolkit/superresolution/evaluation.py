@@ -43,6 +43,7 @@ _RESIDUAL_POINTS = 4096
 _TITLE = "Super-resolution of "
 _STRIP = 3
 _ROWS = 4  # fields in a figure
+_SHOWN = 3  # lost statistics in the summary, the largest ratio first
 _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
 
@@ -164,11 +165,17 @@ def _statistics_lost(metrics: Mapping[str, Any]) -> list[str]:
         if best and measured[best] < ours:
             scale, unit = (1, "decades") if key in _SPECTRUM_NAMES else (100, "%")
             name = key.removesuffix("_error").replace("_", " ")
+            for person in ("taylor", "kolmogorov"):
+                name = name.replace(person, person.capitalize())
             rival = f"{best} {scale * measured[best]:.3g} {unit}"
-            lost.append(f"{name} ({rival}, model {scale * ours:.3g} {unit})")
+            text = f"{name} ({rival}, model {scale * ours:.3g} {unit})"
+            lost.append((ours / measured[best] if measured[best] else math.inf, text))
     if not lost:
         return []
-    return [f"Interpolation has a smaller error than the model in: {', '.join(lost)}."]
+    texts = [text for _, text in sorted(lost, reverse=True)]
+    rest = f" and {len(texts) - _SHOWN} more" * (len(texts) > _SHOWN)
+    shown = ", ".join(texts[:_SHOWN])
+    return [f"Interpolation has a smaller error than the model in {shown}{rest}."]
 
 
 def over_simulations(results: Sequence[Results], fields: Sequence[str]) -> Results:
