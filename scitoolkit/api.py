@@ -633,7 +633,7 @@ def _newest_of(folder: Path) -> Path:
     evaluated = [run for run in runs if (run / RESULTS_NAME).is_file()]
     if not evaluated:
         return folder
-    log.info("%s: the newest of %d runs, %s", folder, len(runs), evaluated[-1].name)
+    log.info("%s: its newest run is %s", folder, evaluated[-1].name)
     return evaluated[-1]
 
 

@@ -43,8 +43,13 @@ def starter(data: DataToStart) -> str:
     )
     if options.lead and (steady := _resting(campaign, surveyed.moving)):
         lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
+    masked = missing_cells(campaign)
+    uniform = _uniform(campaign, surveyed) if masked and options.lead else []
+    if uniform:
+        lines.comment(", ".join(uniform), "one value in all cells with data: left out")
     lines.key("domain", "emulation")
-    inputs = [*surveyed.moving, *surveyed.still] if options.lead else surveyed.still
+    still = [name for name in surveyed.still if name not in uniform]
+    inputs = [*surveyed.moving, *still] if options.lead else still
     lines.section(
         "data",
         path=data.path,
@@ -57,7 +62,7 @@ def starter(data: DataToStart) -> str:
         gaps="split" if len(campaign.index.breaks) else None,
         pattern=options.pattern,
         lead=None if options.lead else 0,
-        mask=MISSING if missing_cells(campaign) else None,
+        mask=MISSING if masked else None,
     )
     for name, (low, high) in varying(campaign).items():
         lines.comment(
@@ -90,6 +95,23 @@ def _resting(campaign: Campaign, names: list[str]) -> list[str]:
         for n, v in apart.items()
     }
     return [n for n in names if all(rests[channel] for channel in campaign.names[n])]
+
+
+def _uniform(campaign: Campaign, surveyed: Survey) -> list[str]:
+    """Return the static variables with one value where the others have data, such as a mask."""
+    windows = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
+    windows.allow_nan = True
+    values = windows.read(np.array([0]))
+    channels = [channel for name in surveyed.moving for channel in campaign.names[name]]
+    valid = np.logical_and.reduce([np.isfinite(values[channel]) for channel in channels])
+    return [
+        name
+        for name in surveyed.still
+        if all(
+            values[channel].shape == valid.shape and len(np.unique(values[channel][valid])) == 1
+            for channel in campaign.names[name]
+        )
+    ]
 
 
 def _range(rows: np.ndarray) -> str:
