@@ -75,21 +75,22 @@ def _decoded(content: bytes, path: Path) -> str:
     Raises:
         ConfigError: it is no text, or a text in another encoding.
     """
-    if b"\0" in content:
-        raise ConfigError(
-            "a data file, not a configuration",
-            where=str(path),
-            allowed="YAML",
-            fix=f"scitoolkit init TASK {shlex.quote(str(path))}",
-        )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
+        name = shlex.quote(str(path))
+        if b"\0" in content:
+            raise ConfigError(
+                "a data file, not a configuration",
+                where=str(path),
+                allowed="YAML",
+                fix=f"scitoolkit init TASK {name}",
+            ) from None
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
             f"the byte 0x{content[error.start]:02x} is not UTF-8",
             where=f"{path}:{line}",
-            fix=f"iconv -f latin1 -t utf-8 {shlex.quote(str(path))}",
+            fix=f"iconv -f latin1 -t utf-8 {name}",
         ) from None
 
 
