@@ -43,7 +43,6 @@ _RESIDUAL_POINTS = 4096
 _TITLE = "Super-resolution of "
 _STRIP = 3
 _ROWS = 4  # fields in a figure
-_SHOWN = 3  # lost statistics in the summary, the largest ratio first
 _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
 
@@ -172,10 +171,8 @@ def _statistics_lost(metrics: Mapping[str, Any]) -> list[str]:
             lost.append((ours / measured[best] if measured[best] else math.inf, text))
     if not lost:
         return []
-    texts = [text for _, text in sorted(lost, reverse=True)]
-    rest = f" and {len(texts) - _SHOWN} more" * (len(texts) > _SHOWN)
-    shown = ", ".join(texts[:_SHOWN])
-    return [f"Interpolation has a smaller error than the model in {shown}{rest}."]
+    named = ", ".join(text for _, text in sorted(lost, reverse=True))
+    return [f"Interpolation has a smaller error than the model in: {named}."]
 
 
 def over_simulations(results: Sequence[Results], fields: Sequence[str]) -> Results:
