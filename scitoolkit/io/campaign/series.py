@@ -89,6 +89,7 @@ class Series:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
             where = f"{path}: variable {stored.name}"
+            # PDEBench stores both ends of every step.
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
                     "%s: %s has %d values for %d rows; assuming that the last one is the end of "
@@ -155,6 +156,8 @@ def _unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
     """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
     fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
     numbers = [f for f in fills if f.dtype.kind in "iuf"]
+    # Fill values are stated in the packed numbers, so that they are compared before scale and
+    # offset.
     missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
     packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
     if packed:
@@ -199,6 +202,7 @@ def _gaps(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
     steps = np.diff(values.astype(np.float64))
     typical = float(np.median(steps))
     longer = steps > _GAP * typical
+    # The median is not moved by a few gaps. If the other steps vary as well, long ones are no gaps.
     if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
         return ()
     rows = tuple((np.flatnonzero(longer) + 1).tolist())
@@ -235,13 +239,13 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
 
 def _by_steps(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return samples sorted by the simulation and step stated in their files."""
-    found: dict[str, list[Series]] = {}
+    parts: dict[str, list[Series]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
         assert one.step is not None
-        found.setdefault(one.step[0], []).append(one)
+        parts.setdefault(one.step[0], []).append(one)
     return {
-        name: _with_breaks(found[name], [one.step[1] for one in found[name] if one.step], options)
-        for name in sorted(found, key=natural_key)
+        name: _with_breaks(parts[name], [one.step[1] for one in parts[name] if one.step], options)
+        for name in sorted(parts, key=natural_key)
     }
 
 
@@ -325,6 +329,7 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
+    # Members of an ensemble begin at the same time: only a chain of later beginnings is a restart.
     if not all(numbers[a][0] < numbers[b][0] <= numbers[a][-1] for a, b in pairs):
         return
     before, after = series[pairs[0][0]], series[pairs[0][1]]
@@ -540,12 +545,12 @@ def require_same_step(
 def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
-    found: dict[str, list[tuple[int, Series]]] = {}
+    samples: dict[str, list[tuple[int, Series]]] = {}
     for (simulation, step), one in zip(keys, series, strict=True):
-        found.setdefault(simulation, []).append((step, one))
+        samples.setdefault(simulation, []).append((step, one))
     out = {}
-    for name in sorted(found, key=natural_key):
-        members = [s for _, s in sorted(found[name], key=lambda pair: pair[0])]
+    for name in sorted(samples, key=natural_key):
+        members = [s for _, s in sorted(samples[name], key=lambda pair: pair[0])]
         timed = [s for s in members if s.stored is not None]
         times = np.array([c[0] for c in _clocks(timed)])
         if not (np.diff(times) > 0).all():
@@ -554,7 +559,7 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
                 where=members[0].path,
                 fix='data.pattern="run{simulation}_t{step}.h5"',
             )
-        steps = [step for step, _ in sorted(found[name], key=lambda pair: pair[0])]
+        steps = [step for step, _ in sorted(samples[name], key=lambda pair: pair[0])]
         out[name] = _with_breaks(members, steps, options)
     if len(out) == len(series):
         raise DataError(

@@ -43,11 +43,11 @@ class CampaignSplit(SplitConfig):
         if by_parameter != (self.parameter is not None):
             raise ValueError("split.by: parameter and split.parameter require each other")
         for name in ("test_range", "validation_range"):
-            given = getattr(self, name)
-            if given is not None and not by_parameter:
+            limits = getattr(self, name)
+            if limits is not None and not by_parameter:
                 raise ValueError(f"split.{name} requires split.by: parameter")
-            if given is not None and given[0] > given[1]:
-                raise ValueError(f"split.{name} {list(given)} is empty")
+            if limits is not None and limits[0] > limits[1]:
+                raise ValueError(f"split.{name} {list(limits)} is empty")
         if not by_parameter:
             return self
         if self.test_range is None and self.validation_range is None:
@@ -112,6 +112,7 @@ def _split(
 def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRows:
     parts: SplitRows = {name: [] for name in SPLITS}
     for block in index.blocks:
+        # Between parts window - 1 rows are left out: no window of one part has a row of another.
         split = blocked_split(len(block), 1, max(window - 1, 0), config)
         assert split.steps is not None
         for name in SPLITS:
@@ -180,6 +181,7 @@ def _shares_of_rest(train: float | int, validation: float | int) -> list[float |
 
 def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:
     """Return the number of simulations of each part; at least one for parts of nonzero size."""
+    # 0.29 * 100 is 28.999999999999996: a small number more keeps whole shares whole.
     counts = [w if isinstance(w, int) else int(w * total + 1e-9) for w in wanted]
     shares = [isinstance(w, float) and w > 0 for w in wanted]
     counts = [max(c, 1) if share else c for c, share in zip(counts, shares, strict=True)]
