@@ -218,7 +218,7 @@ class Evaluation:
             ((self.truth - self.forecasts[name]) ** 2).mean(axis=(0, 1))
             for name in (SURROGATE, best)
         )
-        error = np.sqrt((maps["rmse"] ** 2).mean("lead"))
+        error = (maps["rmse"] ** 2).mean("lead") ** 0.5
         cell = error.isel(error.argmax(error.dims))
         place = ", ".join(
             f"{dim} {_coordinate(cell.coords[dim].values)}"
@@ -228,7 +228,7 @@ class Evaluation:
         rmse = f"{cell.item():.3g} {unit}".rstrip()
         at = f", at {place}" if place else ""
         lines.append(
-            f"Worse than {best} in {(ours > theirs).mean():.0%} of the cells; largest RMSE of a "
+            f"Worse than {best} in {100 * (ours > theirs).mean():.0f} % of the cells; largest RMSE of a "
             f"cell: {rmse}{at}."
         )
         return lines

@@ -305,7 +305,7 @@ def _scored(
         f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
     ]
     if record and record["processes"] > 1:
-        summary.append(f"Trained on {record['processes']} processes ({record['grid']}).")
+        summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
     return Results(
         title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
         verdict=Verdict.among(
@@ -320,6 +320,10 @@ def _scored(
         tables=[score_table(f"Splits: {metric_words(merit)}", by_part, target.better)],
         figures=_figures(scores, judged, merit, record),
     )
+
+
+def _processes(number: int) -> str:
+    return f"{number} process{'es' * (number != 1)}"
 
 
 def _figures(
