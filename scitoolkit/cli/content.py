@@ -161,7 +161,7 @@ def cp(
 
         print(copy_to_shards(name, destination))
         return
-    if os.path.exists(name):
+    if os.path.isfile(name):
         raise ConfigError(
             "a file is copied to a Zarr store only",
             where=str(destination),

@@ -227,9 +227,9 @@ class Evaluation:
         )
         rmse = f"{cell.item():.3g} {unit}".rstrip()
         at = f", at {place}" if place else ""
+        share = 100 * (ours > theirs).mean()
         lines.append(
-            f"Worse than {best} in {100 * (ours > theirs).mean():.0f} % of the cells; largest RMSE of a "
-            f"cell: {rmse}{at}."
+            f"Worse than {best} in {share:.0f} % of the cells; largest RMSE of a cell: {rmse}{at}."
         )
         return lines
 
