@@ -25,7 +25,7 @@ import numpy as np
 from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.chunk_enhancer import with_enhancer
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
     Hdf5Copy,

@@ -13,8 +13,8 @@ import numpy as np
 
 from scitoolkit.compression.codecs import codecs
 from scitoolkit.compression.codecs.base import WindowedCodec
-from scitoolkit.compression.compress import decompress, error_bound_of, times_power
 from scitoolkit.compression.container import read_header, unpack
+from scitoolkit.compression.decoding import decompress, error_bound_of, times_power
 from scitoolkit.core.errors import ConfigError, DataError
 
 Spans = tuple[tuple[int, int], ...]
