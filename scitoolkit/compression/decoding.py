@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression import field
-from scitoolkit.compression.arrays import working_dtype
+from scitoolkit.compression.arrays import masked_array, working_dtype
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.codecs.interpolation import PART
 from scitoolkit.compression.container import VALUES_CRC, read_header, unpack
@@ -182,7 +182,7 @@ def _masked(
         return values
     packed = np.frombuffer(stretch(sections["masked"], -(-values.size // 8)), np.uint8)
     mask = np.unpackbits(packed, count=values.size).astype(bool).reshape(values.shape)
-    return np.ma.MaskedArray(values, mask, fill_value=header["masked"])
+    return masked_array(values, mask, header["masked"])
 
 
 def checksum(values: np.ndarray) -> int:
@@ -222,7 +222,7 @@ def _join(header, sections, shape, dtype, max_bytes: int | None) -> np.ndarray:
     """Return the array of a stream of slabs along its first dim."""
     out = np.empty(shape, dtype)
     if "masked" in header:
-        out = np.ma.MaskedArray(out, fill_value=header["masked"])
+        out = masked_array(out, np.ma.nomask, header["masked"])
     start = 0
     for data in sections.values():
         part = decompress(data, max_bytes=max_bytes)

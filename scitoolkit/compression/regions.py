@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.compression.arrays import masked_array
 from scitoolkit.compression.codecs import codecs
 from scitoolkit.compression.codecs.base import WindowedCodec
 from scitoolkit.compression.container import read_header, unpack
@@ -46,7 +47,7 @@ def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
         return _part(stream, spans)
     out = np.empty([e - b for b, e in spans], np.dtype(header["dtype"]))
     if "masked" in header:
-        out = np.ma.MaskedArray(out, fill_value=header["masked"])
+        out = masked_array(out, np.ma.nomask, header["masked"])
     (first, last), start = spans[0], 0
     for data in sections.values():
         rows = int(read_header(data)["shape"][0])
