@@ -62,7 +62,8 @@ def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
 
 
 def _spans(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Spans:
-    if len(slices) > len(shape) or any(s.step not in (None, 1) for s in slices):
+    fits = (isinstance(s, slice) and s.step in (None, 1) for s in slices)
+    if len(slices) > len(shape) or not all(fits):
         raise ConfigError(
             f"region {slices} of an array of shape {shape}",
             allowed="at most one slice per dim, without steps",
