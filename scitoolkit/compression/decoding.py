@@ -43,6 +43,7 @@ def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> n
         DataError: the stream is damaged, in another format or version, or the array too large.
 
     Example:
+        >>> from scitoolkit.compression import compress
         >>> decompress(compress(np.arange(5), abs=0))
         array([0, 1, 2, 3, 4])
     """
