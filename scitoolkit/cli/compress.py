@@ -126,7 +126,7 @@ def compress(
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
     selected = dict(_variable(text) for text in variable or [])
-    # Without a bound for all, each named variable has one of its own, or a quantity bounds it.
+    # Without a bound for all, each named variable needs one, or a quantity bounds it.
     suffices = quantity or (selected and None not in selected.values())
     stated = any(value is not None for value in bounds.values())
     default = _only_bound(bounds) if stated or not suffices else None
