@@ -106,7 +106,7 @@ def lowered(measured: Mapping[str, Any], bounds: Mapping[str, Any]) -> dict[str,
     """Return the bounds with those of names lowered to the present counts."""
     lower: dict[str, Any] = defaultdict(dict, {"code_lines": dict(bounds["code_lines"])})
     for table in ("empty_names", "shared_class_names"):
-        for name, bound in bounds[table].items():
+        for name, bound in (bounds.get(table) or {}).items():
             count = min(bound, measured[table].get(name, 0))
             if count > (1 if table == "shared_class_names" else 0):
                 lower[table][name] = count
