@@ -113,14 +113,9 @@ def results(
     tables: list[Table] = []
     figures: list[Figure] = []
     panels: list[Lines] = []
-<<<<<<< HEAD
+    by_element: dict[str, float] = {}
     if samples.energy:
         energy, atoms = np.array(samples.energy)[:, :2], np.array([e[2] for e in samples.energy])
-=======
-    by_element: dict[str, float] = {}
-    if found.energy:
-        energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
->>>>>>> main
         error = energy[:, 1] - energy[:, 0]
         add("energy", error, "meV")
         add("energy_per_atom", error / atoms, "meV/atom")

@@ -176,34 +176,25 @@ def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
     return Start(opened, model, task, loaders)
 
 
-<<<<<<< HEAD
-def first_step(begun: Start) -> dict[str, Any]:
-    """Return the loss of the first batch and sizes, for a dry run; nothing without a task.
-
-    Raises:
-        NumericalError: the loss is NaN or infinite, as it would be in the training.
-=======
 def first_step(begun: Start, steps: int | None) -> dict[str, Any]:
     """Return the loss of the first batch, sizes and times, for a dry run; nothing without a task.
 
     Args:
         begun: the start of a training.
         steps: of the training, None if it is counted in epochs.
->>>>>>> main
+
+    Raises:
+        NumericalError: the loss is NaN or infinite, as it would be in the training.
     """
     if begun.task is None:
         return {}
     loader = begun.loaders["train"]
-<<<<<<< HEAD
-    loss, parts = begun.task.loss(first_batch(loader))
+    batch = first_batch(loader)
+    loss, parts = begun.task.loss(batch)
     if not math.isfinite(float(loss.detach())):
         named = ", ".join(f"{name} {float(part):g}" for name, part in (parts or {}).items())
         raise NumericalError(f"the loss of the first batch is {float(loss):g} ({named})")
-=======
-    batch = first_batch(loader)
-    loss, parts = begun.task.loss(batch)
     seconds = _seconds_per_step(begun.task, batch, loss)
->>>>>>> main
     explain = getattr(loader, "explain", None)
     return {
         "parameters": sum(p.numel() for p in begun.task.model.parameters()),
