@@ -48,6 +48,9 @@ _RULES: dict[str, Rule] = {
 }
 
 
+def _ignored() -> None: ...
+
+
 class Distributed(TorchFunctionMode):
     """Context in which a model's forward pass on local rows computes as on the whole graph.
 
@@ -65,7 +68,8 @@ class Distributed(TorchFunctionMode):
         super().__init__()
         self._sites = sites
         self._part = part
-        self._local = LocalRows(part, seed, draw_seed)
+        noted = sites.note_plain_count if sites is not None else _ignored
+        self._local = LocalRows(part, seed, draw_seed, noted)
         self._replaces: bool = False
         self._read_edges: Tensor | None = None
 

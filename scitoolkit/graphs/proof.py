@@ -184,6 +184,14 @@ def _prove(model: nn.Module, part: Part) -> Proof:
             raise problem
         check.sites.closed = True
         held = part.ranks.size > 1 and real is None
+        if held and check.sites.counts_rows:
+            raise ConfigError(
+                "the model takes len(x) or int(x.size(0)), the number of local rows, on a graph "
+                "that is too large to compare",
+                where="model",
+                allowed="x.size(0), whose comparisons and divisions are of all processes",
+                fix="x.size(0) instead, or train on one process",
+            )
         return Proof(fast, grid.size, off, 0.0, sites=check.sites if held else None)
     assert refusal is not None
     raise refusal

@@ -588,6 +588,66 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
         run_ranks(2, work, Traffic)
 
 
+SECTIONS = {
+    "first rows": lambda h, e: h - h[:64].mean(0),
+    "ghost batches": lambda h, e: torch.cat(
+        [h[i : i + 64] - h[i : i + 64].mean(0) for i in range(0, h.size(0), 64)]
+    ),
+    "last rows": lambda h, e: h - h[-64:].sum(0),
+    "product": lambda h, e: h @ (h[:64].t() @ h[:64]),
+    "maximum": lambda h, e: h - h[:64].max(0).values,
+    "pooled": lambda h, e: h + pyg.global_add_pool(h[:64], None),
+    "pieces of the edges": lambda h, e: sum(
+        torch.zeros_like(h).index_add(0, c[1], h[c[0]]) for c in e.split(500, 1)
+    ),
+    "slices of the edges": lambda h, e: sum(
+        torch.zeros_like(h).index_add(0, e[1, i : i + 500], h[e[0, i : i + 500]])
+        for i in range(0, e.size(1), 500)
+    ),
+}
+
+
+class OnSections(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = pyg.SAGEConv(6, 6), function
+
+    def forward(self, x, edge_index):
+        return self.function(self.conv(x, edge_index).tanh(), edge_index)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_results_of_rows_between_constants_are_refused_though_the_check_has_fewer(graph, name):
+    """All rows of the small graph are below the constant, so that no comparison finds it."""
+    model = OnSections(SECTIONS[name])
+    with pytest.raises(ConfigError, match="joined with those of other ranks"):
+        prove(model, to_prove(graph, 2))
+
+
+def test_rows_between_constants_may_be_computed_one_by_one(graph):
+    model = OnSections(
+        lambda h, e: torch.cat([(h[i : i + 5] ** 2).tanh() for i in range(0, h.size(0), 5)])
+    )
+    assert prove(model, to_prove(graph, 2)).error < 1e-10
+
+
+@pytest.mark.parametrize(
+    "many", [lambda h: len(h), lambda h: int(h.size(0)), lambda h: int(2 * h.shape[0])]
+)
+def test_a_plain_number_of_local_rows_is_refused_on_large_graphs(graph, monkeypatch, many):
+    """Such a number is the one of a process, also where it is compared."""
+    model = OnSections(lambda h, e: h * (2.0 if many(h) > 1000 else 1.0))
+    assert prove(model, to_prove(graph, 2)).error < 1e-10
+    owner = np.arange(graph.num_nodes) % 2
+    monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
+
+    def work(ranks):
+        prove(model, GraphPart(graph, owner, Grid(2), ranks))
+
+    with pytest.raises(ConfigError, match="the number of local rows"):
+        run_ranks(2, work, Traffic)
+
+
 class Reversible(nn.Module):
     """An invertible layer, which frees its input, and its output in the backward pass."""
 
