@@ -63,7 +63,7 @@ class Difference:
         level: an `error` ends the command, `convert` is done, the others are told.
         key: what differs.
         trained: what the training data were.
-        found: what the data are.
+        actual: what the data are.
         fix: what to do about an error.
         conversion: what makes them equal.
     """
@@ -71,14 +71,14 @@ class Difference:
     level: Level
     key: str
     trained: str
-    found: str
+    actual: str
     fix: str = ""
     conversion: Conversion | None = None
 
     def __str__(self) -> str:
         """Return the line shown to the user."""
         verb = "; converted to" if self.level == "convert" else "; trained on"
-        return f"{self.key}: {self.found}{verb} {self.trained}"
+        return f"{self.key}: {self.actual}{verb} {self.trained}"
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def refuse(differences: Sequence[Difference], where: str) -> None:
     if errors:
         fixes = dict.fromkeys(d.fix for d in errors if d.fix)
         raise DataError(
-            "; ".join(f"{d.key}: {d.found}" for d in errors),
+            "; ".join(f"{d.key}: {d.actual}" for d in errors),
             where=where,
             allowed="; ".join(dict.fromkeys(d.trained for d in errors)),
             fix="; ".join(fixes) or "data like those of the training",

@@ -81,23 +81,23 @@ class _Header:
         return self.padded(self.number()).decode("utf-8", "replace")
 
     def list_length(self, tag: int) -> int:
-        found, length = self.number(), self.number()
-        if found not in (0, tag):
-            raise ValueError(f"unexpected tag {found} in the header")
-        return length if found else 0
+        stored_tag, length = self.number(), self.number()
+        if stored_tag not in (0, tag):
+            raise ValueError(f"unexpected tag {stored_tag} in the header")
+        return length if stored_tag else 0
 
     def attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for _ in range(self.list_length(_ATTRIBUTE)):
             name, dtype = self.name(), _dtype(self.number())
             count = self.number()
             data = self.padded(count * dtype.itemsize)
             if dtype.kind == "S":
-                found[name] = data.decode("utf-8", "replace").rstrip("\x00")
+                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
             else:
                 values = np.frombuffer(data, dtype)
-                found[name] = values[0] if count == 1 else values
-        return found
+                attributes[name] = values[0] if count == 1 else values
+        return attributes
 
 
 def _padded(count: int) -> int:
@@ -139,9 +139,9 @@ def _variables(path: Path) -> tuple[list[ClassicVariable], int]:
         dims = [(header.name(), header.number()) for _ in range(header.list_length(_DIMENSION))]
         header.attributes()
         count = header.list_length(_VARIABLE)
-        found = [_variable(header, dims, wide) for _ in range(count)]
+        variables = [_variable(header, dims, wide) for _ in range(count)]
         end = file.tell()
-    records = [v for v in found if 0 in v.shape[:1]]
+    records = [v for v in variables if 0 in v.shape[:1]]
     # A lone record variable is not padded between its records.
     sizes = [v.row_nbytes for v in records]
     stride = sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
@@ -151,7 +151,7 @@ def _variables(path: Path) -> tuple[list[ClassicVariable], int]:
         num_records = max(0, path.stat().st_size - first) // stride if stride else 0
     return [
         replace(v, shape=(num_records, *v.shape[1:]), stride=stride) if 0 in v.shape[:1] else v
-        for v in found
+        for v in variables
     ], end
 
 

@@ -336,8 +336,8 @@ def open_structures(
 
 def _sources(paths: Path | Sequence[Path], labels: LabelConfig | None) -> list[AtomsSource]:
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    found = [_existing(Path(path)) for path in paths]
-    return [s for path in found for s in _format_of(path).sources(path, labels)]
+    existing = [_existing(Path(path)) for path in paths]
+    return [s for path in existing for s in _format_of(path).sources(path, labels)]
 
 
 def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
@@ -348,14 +348,14 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
         ConfigError: a name differs from its default, and all formats have fixed names.
     """
     formats = [_format_of(_existing(Path(path))) for path in paths]
-    if not all(each.fixed_names for each in formats):
+    if not all(format_class.fixed_names for format_class in formats):
         return
-    described = ", ".join(dict.fromkeys(each.described for each in formats))
+    described = ", ".join(dict.fromkeys(format_class.described for format_class in formats))
     for key in ("energy_key", "forces_key", "virial_key", "stress_key"):
-        given = getattr(labels, key)
-        if given != LabelConfig.model_fields[key].default:
+        name = getattr(labels, key)
+        if name != LabelConfig.model_fields[key].default:
             raise ConfigError(
-                f"{key}={given!r} is not read from {described}, whose labels have fixed names",
+                f"{key}={name!r} is not read from {described}, whose labels have fixed names",
                 where=f"data.labels.{key}",
                 fix="leave it out",
             )
@@ -387,7 +387,7 @@ def labels_in(path: Path, labels: LabelConfig) -> LabelConfig:
 def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
     """Return the packages required to read the files; missing files are ignored."""
     formats = [_format_of(path) for path in paths if path.exists()]
-    return tuple(dict.fromkeys(package for each in formats for package in each.requires))
+    return tuple(dict.fromkeys(package for member in formats for package in member.requires))
 
 
 def _existing(path: Path) -> Path:
@@ -410,8 +410,8 @@ def _guessed(path: Path) -> type[AtomsFormat] | None:
 
 def _format_of(path: Path) -> type[AtomsFormat]:
     """Return the format of an existing path."""
-    found = _guessed(path)
-    if found is None:
+    format_class = _guessed(path)
+    if format_class is None:
         members = [atoms_formats.get(name) for name in atoms_formats]
         kind = "no deepmd system (type.raw) in this folder"
         raise DataError(
@@ -419,7 +419,7 @@ def _format_of(path: Path) -> type[AtomsFormat]:
             where=str(path),
             allowed=", ".join(member.described for member in members),
         )
-    return found
+    return format_class
 
 
 def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuration:
@@ -447,15 +447,15 @@ def checked(frame: Configuration) -> Configuration:
             without lattice vector.
     """
     atoms = len(frame.species)
-    given, each = frame.frame_parameters, frame.atom_parameters
+    fparam, aparam = frame.frame_parameters, frame.atom_parameters
     named: dict[str, tuple[Any, tuple[int, ...]]] = {
         "positions": (frame.positions, (atoms, 3)),
         "cell": (frame.cell, (3, 3)),
         "forces": (frame.forces, (atoms, 3)),
         "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
-        "fparam": (given, () if given is None else given.shape[:1]),
-        "aparam": (each, () if each is None else (atoms, *each.shape[1:2])),
+        "fparam": (fparam, () if fparam is None else fparam.shape[:1]),
+        "aparam": (aparam, () if aparam is None else (atoms, *aparam.shape[1:2])),
     }
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)

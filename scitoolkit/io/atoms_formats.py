@@ -141,7 +141,7 @@ class DeepmdSystem:
         types = self._types
         if (folder / "real_atom_types.npy").is_file():
             types = self._row(folder, "real_atom_types", row).astype(int)
-        kept = types >= 0  # mixed_type pads with -1
+        present = types >= 0  # mixed_type pads with -1
         values = {
             name: self._row(folder, file, row)
             for name, file in self._files.items()
@@ -152,10 +152,10 @@ class DeepmdSystem:
             cell = self._row(folder, "box", row).reshape(3, 3)
         else:
             cell = np.zeros((3, 3))
-        forces = values["forces"].reshape(-1, 3)[kept] if "forces" in values else None
+        forces = values["forces"].reshape(-1, 3)[present] if "forces" in values else None
         return Configuration(
-            self._species(types[kept], where),
-            positions[kept],
+            self._species(types[present], where),
+            positions[present],
             cell,
             np.full(3, self._periodic),
             float(values["energy"].reshape(())) if "energy" in values else None,
@@ -163,7 +163,7 @@ class DeepmdSystem:
             values["virial"].reshape(3, 3) if "virial" in values else None,
             where,
             values.get("fparam"),
-            values["aparam"].reshape(len(types), -1)[kept] if "aparam" in values else None,
+            values["aparam"].reshape(len(types), -1)[present] if "aparam" in values else None,
         )
 
     def _species(self, types: Array, where: str) -> Array:
@@ -317,9 +317,9 @@ def _check_columns(frame: str) -> None:
     comment, _, rest = frame.partition("\n")[2].partition("\n")
     named = re.search(r'\bProperties="?([^\s"]+)', comment)
     columns = sum(int(n) for n in named[1].split(":")[2::3]) if named else 0
-    found = len(rest.partition("\n")[0].split())
-    if columns > found > 0:
-        raise ValueError(f"Properties has {columns} columns, the first atom has {found}")
+    words = len(rest.partition("\n")[0].split())
+    if columns > words > 0:
+        raise ValueError(f"Properties has {columns} columns, the first atom has {words}")
 
 
 class AseDatabase:
@@ -593,10 +593,10 @@ def _tensor(values: dict, key: str, kind: str, solid: bool, where: str) -> Array
 
 def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:
     """Return `info["fparam"]` as (F,) and `arrays["aparam"]` as (N, A) of an `ase.Atoms`."""
-    frame, each = atoms.info.get("fparam"), atoms.arrays.get("aparam")
+    fparam, aparam = atoms.info.get("fparam"), atoms.arrays.get("aparam")
     return (
-        None if frame is None else np.array(frame, dtype=np.float64).reshape(-1),
-        None if each is None else np.array(each, dtype=np.float64).reshape(len(atoms), -1),
+        None if fparam is None else np.array(fparam, dtype=np.float64).reshape(-1),
+        None if aparam is None else np.array(aparam, dtype=np.float64).reshape(len(atoms), -1),
     )
 
 

@@ -57,8 +57,8 @@ def time_dim(array: xr.DataArray) -> str:
         >>> time_dim(xr.DataArray(np.zeros((3, 2)), dims=("x", "time")))
         'time'
     """
-    found = find_time_dim(array)
-    if found is None:
+    name = find_time_dim(array)
+    if name is None:
         raise DataError(
             "no time dim",
             where=f"variable {array.name}",
@@ -66,7 +66,7 @@ def time_dim(array: xr.DataArray) -> str:
             "CF attributes of time",
             fix="give the dims by name, as in dims: [time, y, x]",
         )
-    return found
+    return name
 
 
 def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:

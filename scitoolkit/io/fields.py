@@ -149,10 +149,10 @@ def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset without encoding, except units, calendar and float64 of times."""
     plain = dataset.drop_encoding()
     for name, variable in dataset.variables.items():
-        kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
+        encoding = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
         if variable.encoding.get("dtype") == np.float64:  # parts of the unit; float32 is coarse
-            kept["dtype"] = np.dtype(np.float64)
-        plain[name].encoding.update(kept if is_time(variable) else {})
+            encoding["dtype"] = np.dtype(np.float64)
+        plain[name].encoding.update(encoding if is_time(variable) else {})
     return plain
 
 
@@ -194,30 +194,30 @@ def packages_for(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
     """
     try:
         paths = expand_paths(path)
-        found = recognised(paths[0])
+        format_class = recognised(paths[0])
     except (DataError, OSError):
         return ()
     dask = ("dask",) if len(paths) > 1 else ()
-    return (*(found.requires if found else ()), *dask)
+    return (*(format_class.requires if format_class else ()), *dask)
 
 
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
     if is_table(path):
         table = open_table(path)
         return table if chunks is None else table.chunk(chunks)
-    found = format_of(path)
+    format_class = format_of(path)
     try:
         with warnings.catch_warnings():
             # xarray warns of two equal fill values and of dates beyond datetime64.
             warnings.simplefilter("ignore")
-            dataset = found.open_dataset(path, chunks=chunks)
+            dataset = format_class.open_dataset(path, chunks=chunks)
     except ScitoolkitError:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
     from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = within_limits(refusing(dataset, found, path))
+    dataset = within_limits(refusing(dataset, format_class, path))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:
@@ -327,10 +327,10 @@ def _require_same_place(
 
 
 def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
-    found = {find_time_dim(array) for array in dataset.data_vars.values()} - {None}
-    if len(found) != 1:
+    time_dims = {find_time_dim(array) for array in dataset.data_vars.values()} - {None}
+    if len(time_dims) != 1:
         raise DataError("no single time dim to join files along", where=where)
-    return str(found.pop())
+    return str(time_dims.pop())
 
 
 def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
@@ -342,11 +342,11 @@ def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
         if unknown:
             raise _missing_variable(unknown[0], dataset, where)
     named: dict[str, xr.DataArray] = {}
-    known = {d for value in dims.values() for d in value} if isinstance(dims, Mapping) else {*dims}
+    names = {d for value in dims.values() for d in value} if isinstance(dims, Mapping) else {*dims}
     for key in dataset.variables:
         array, name = dataset[key].reset_coords(drop=True), str(key)
         wanted = dims.get(name) if isinstance(dims, Mapping) else None
-        if wanted is None and array.ndim == 1 and name in known:
+        if wanted is None and array.ndim == 1 and name in names:
             wanted = (name,)
         if wanted is None and not isinstance(dims, Mapping) and array.ndim == len(dims):
             wanted = dims
@@ -399,12 +399,12 @@ def _require_unit(dataset: xr.Dataset, name: str, expected: str, where: str) -> 
             f"a unit is given for {name!r}, which is not read",
             allowed=", ".join(map(str, dataset.data_vars)),
         )
-    found = dataset[name].attrs.get("units")
-    if found is None:
+    unit = dataset[name].attrs.get("units")
+    if unit is None:
         dataset[name].attrs["units"] = expected
-    elif not same_unit(str(found), expected):
+    elif not same_unit(str(unit), expected):
         raise DataError(
-            f"unit {str(found)!r}, but {expected!r} is expected",
+            f"unit {str(unit)!r}, but {expected!r} is expected",
             where=f"{where}: variable {name}",
-            fix=f"convert the file, or expect {str(found)!r}",
+            fix=f"convert the file, or expect {str(unit)!r}",
         )

@@ -31,14 +31,14 @@ def describe(path: Path | str) -> dict[str, Any]:
     path = shipped_path(path)
     if not path.exists():
         raise DataError("no such file", where=str(path))
-    found = format_of(path)
+    format_class = format_of(path)
     try:
-        variables = found.variables(path)
+        variables = format_class.variables(path)
     except ScitoolkitError:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
-    return _described(found, path, variables)
+    return _described(format_class, path, variables)
 
 
 def bytes_of(path: Path) -> int:

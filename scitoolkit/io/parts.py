@@ -75,9 +75,9 @@ class Parts:
             self._claim(lock)
             try:
                 self._compare()
-                kept = self.count - len(self.missing())
-                if kept:
-                    log.info("%d of %d parts exist from an earlier run", kept, self.count)
+                finished = self.count - len(self.missing())
+                if finished:
+                    log.info("%d of %d parts exist from an earlier run", finished, self.count)
                 yield self
             finally:
                 if self.folder.is_dir() and not any(self.folder.glob("[0-9]*.npz")):
@@ -96,16 +96,16 @@ class Parts:
     def _compare(self) -> None:
         path = self.folder / _ABOUT
         try:
-            found = json.loads(path.read_text())
+            about = json.loads(path.read_text())
         except (OSError, ValueError):
-            found = None
-        if found == self._about:
+            about = None
+        if about == self._about:
             return
         if any(self.folder.glob("[0-9]*.npz")):
             other = sorted(
                 k
-                for k in {*self._about, *(found or {})}
-                if self._about.get(k) != (found or {}).get(k)
+                for k in {*self._about, *(about or {})}
+                if self._about.get(k) != (about or {}).get(k)
             )
             raise DataError(
                 f"the folder has parts of another result (other {', '.join(other)})",
@@ -136,8 +136,8 @@ class Parts:
         path = self._path(number)
         try:
             # numpy does not close a file that is not an archive.
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-                return dict(found.items())
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return dict(archive.items())
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
                 f"damaged ({error})", where=str(path), fix="remove the file and start again"
@@ -185,8 +185,8 @@ def identity(path: Path) -> str:
     """
     try:
         files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
-        found = [(str(f.relative_to(path)), f.stat()) for f in files]
+        states = [(str(f.relative_to(path)), f.stat()) for f in files]
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=str(path)) from None
-    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in found]
+    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in states]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -219,10 +219,10 @@ def _limit(date: str, values: np.ndarray) -> Any:
 
 
 def _numbers(text: str, separator: str, most: int) -> list[int]:
-    found = [int(part) for part in text.split(separator)] if text else []
-    if len(found) > most:
-        raise ValueError(f"{len(found)} numbers in {text!r}")
-    return found
+    numbers = [int(part) for part in text.split(separator)] if text else []
+    if len(numbers) > most:
+        raise ValueError(f"{len(numbers)} numbers in {text!r}")
+    return numbers
 
 
 def _random_split(

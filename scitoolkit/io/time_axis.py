@@ -23,11 +23,11 @@ _CALENDAR_STEP_DAYS, _CALENDAR_TOLERANCE, _TOLERANCE = 27.0, 0.2, 0.01
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """Uneven step: `found` instead of `expected` days between steps `index - 1` and `index`."""
+    """Uneven step: `actual` instead of `expected` days between steps `index - 1` and `index`."""
 
     index: int
     expected: float
-    found: float
+    actual: float
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def read_time_axis(array: xr.DataArray) -> TimeAxis:
         >>> times = np.array(["2001-01-01", "2001-01-08", "2001-01-15", "2001-01-18"], "M8[ns]")
         >>> axis = read_time_axis(xr.DataArray(np.zeros(4), dims="time", coords={"time": times}))
         >>> axis.step, axis.breakpoints
-        (7.0, (Breakpoint(index=3, expected=7.0, found=3.0),))
+        (7.0, (Breakpoint(index=3, expected=7.0, actual=3.0),))
     """
     check_time(array, min_steps=2)
     dim = time_dim(array)

@@ -31,12 +31,12 @@ class IndexCache:
     Attributes:
         file: the cache file; None without cache.
         key: inputs of the index other than the files.
-        kept: content of the file when it was opened.
+        content: content of the file when it was opened.
     """
 
     file: Path | None
     key: str
-    kept: Mapping[str, Any] | None = None
+    content: Mapping[str, Any] | None = None
 
     @classmethod
     def of(
@@ -47,41 +47,41 @@ class IndexCache:
         options: Options,
     ) -> IndexCache:
         """Return the cache of a campaign in a folder; a damaged cache is ignored."""
-        given = [path] if isinstance(path, str | os.PathLike) else path
-        paths = [os.path.abspath(p) for p in given]
+        sources = [path] if isinstance(path, str | os.PathLike) else path
+        paths = [os.path.abspath(p) for p in sources]
         chosen = None if variables is None else list(variables)
         key = json.dumps([_VERSION, paths, chosen, asdict(options)], default=list)
         if folder is None:
             return cls(None, key)
         name = hashlib.sha256(key.encode()).hexdigest()[:16]
         file = Path(folder) / f"index_{name}.json"
-        found = None
+        content = None
         with suppress(OSError, ValueError):
             checksum, _, body = file.read_bytes().partition(b"\n")
             if int(checksum, 16) == zlib.crc32(body):
-                found = json.loads(body)
-        return cls(file, key, found if isinstance(found, dict) else None)
+                content = json.loads(body)
+        return cls(file, key, content if isinstance(content, dict) else None)
 
     def unchanged(self, found: Found) -> Segments | None:
         """Return the cached index if no file was added, removed or changed; else None."""
-        if self.kept is None or self.kept.get("digest") != found.digest(self.key):
+        if self.content is None or self.content.get("digest") != found.digest(self.key):
             return None
-        return Segments.from_json(self.kept["segments"])
+        return Segments.from_json(self.content["segments"])
 
     def headers(self, files: Found) -> HeaderTable:
         """Return the headers of files, reading those that are not cached or changed since."""
-        if self.kept is None:
+        if self.content is None:
             return read_headers(files.paths)
-        kept = Segments.from_json(self.kept["segments"])
-        states = zip(kept.files.paths, kept.files.sizes, kept.files.modified, strict=True)
-        known = {state: i for i, state in enumerate(states)}
+        cached = Segments.from_json(self.content["segments"])
+        states = zip(cached.files.paths, cached.files.sizes, cached.files.modified, strict=True)
+        cached_numbers = {state: i for i, state in enumerate(states)}
         wanted = list(zip(files.paths, files.sizes, files.modified, strict=True))
-        changed = [state[0] for state in wanted if state not in known]
+        changed = [state[0] for state in wanted if state not in cached_numbers]
         _logger.info("%d of %d files changed since they were indexed", len(changed), len(wanted))
         fresh, number, table = read_headers(changed), 0, HeaderTable()
         for state in wanted:
-            if state in known:
-                table.add(*kept.table.row(known[state]))
+            if state in cached_numbers:
+                table.add(*cached.table.row(cached_numbers[state]))
             else:
                 table.add(*fresh.row(number))
                 number += 1
@@ -91,11 +91,11 @@ class IndexCache:
         """Write an index to the cache; log a warning if this fails."""
         if self.file is None:
             return
-        kept = {"digest": found.digest(self.key), "segments": segments.to_json()}
+        content = {"digest": found.digest(self.key), "segments": segments.to_json()}
         temporary = temporary_name(self.file)
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            body = json.dumps(kept).encode()
+            body = json.dumps(content).encode()
             temporary.write_bytes(b"%08x\n" % zlib.crc32(body) + body)
             temporary.replace(self.file)
         except OSError as error:

@@ -105,10 +105,10 @@ class Campaign:
     @cached_property
     def arrays(self) -> dict[str, tuple[Channel, ...]]:
         """The channels of each array, by the path of the array in the files."""
-        found: dict[str, list[Channel]] = {}
+        channels_of: dict[str, list[Channel]] = {}
         for channel in self.channels.values():
-            found.setdefault(channel.array.path, []).append(channel)
-        return {path: tuple(channels) for path, channels in found.items()}
+            channels_of.setdefault(channel.array.path, []).append(channel)
+        return {path: tuple(channels) for path, channels in channels_of.items()}
 
     @cached_property
     def coordinates(self) -> dict[str, Coordinate]:
@@ -122,14 +122,14 @@ class Campaign:
     def coordinates_of(self, simulation: int) -> dict[str, Coordinate]:
         """Return the coordinates of a simulation; see `coordinates`."""
         segment = int(np.searchsorted(self.index.simulation, simulation))
-        found = coordinates_of(self.segments, segment, self.channels.values())
+        stored = coordinates_of(self.segments, segment, self.channels.values())
         turned = {dim for dim, *_ in self.segments.turns.get(segment, ())}
         # Rows of turned dims are read in the order of the first simulation.
         return (
-            found
+            stored
             if not turned
             else {
-                dim: self.coordinates[dim] if dim in turned else one for dim, one in found.items()
+                dim: self.coordinates[dim] if dim in turned else one for dim, one in stored.items()
             }
         )
 
@@ -151,9 +151,9 @@ class Campaign:
         for simulation, segment in enumerate(segments.tolist()):
             place = int(self.segments.file[segment]), int(self.segments.group[segment])
             if place not in at:
-                found = self.coordinates_of(simulation)
-                pairs = [(x, first[dim][1]) for dim, (_, x, _) in found.items() if dim in first]
-                at[place] = None if all(np.array_equal(*pair) for pair in pairs) else found
+                own = self.coordinates_of(simulation)
+                pairs = [(x, first[dim][1]) for dim, (_, x, _) in own.items() if dim in first]
+                at[place] = None if all(np.array_equal(*pair) for pair in pairs) else own
             if (other := at[place]) is not None:
                 yield simulation, other
 
@@ -170,10 +170,10 @@ class Campaign:
 
         dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
         parts = [self.segments.times(int(k), self.options) for k in first]
-        known = [p for p in parts if p is not None]
-        if len(known) < len(parts):
+        timed = [p for p in parts if p is not None]
+        if len(timed) < len(parts):
             return None
-        return known[0] if len(known) == 1 else xr.Variable.concat(known, dim=dim)
+        return timed[0] if len(timed) == 1 else xr.Variable.concat(timed, dim=dim)
 
     def template(self) -> xr.Dataset:
         """Return the first simulation as a dataset with coordinates and units.
@@ -195,8 +195,8 @@ class Campaign:
             )
             for c in self.channels.values()
         }
-        found = xr.Dataset(variables, coords=dict(self.coordinates))
-        return found if self.times is None else found.assign_coords({dim: self.times})
+        dataset = xr.Dataset(variables, coords=dict(self.coordinates))
+        return dataset if self.times is None else dataset.assign_coords({dim: self.times})
 
     def describe(self) -> dict[str, Any]:
         """Return a summary as plain data, for `scitoolkit inspect` and dry runs."""
@@ -270,12 +270,12 @@ def open_campaign(
         >>> campaign.labels, campaign.index.bounds.tolist()
         (('run0', 'run1', 'run2'), [0, 4, 8, 12])
     """
-    options, found = options or Options(), find_files(path)
+    options, candidates = options or Options(), find_files(path)
     store = IndexCache.of(cache, path, variables, options)
-    segments = store.unchanged(found)
+    segments = store.unchanged(candidates)
     fresh = segments is None
     if segments is None:
-        files = found.of(of_known_formats(found, path))
+        files = candidates.of(of_known_formats(candidates, path))
         segments = Segments.empty(files, store.headers(files))
     first = segments.reference(options)
     layout = layout_of(first)
@@ -293,7 +293,7 @@ def open_campaign(
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
             segments = replace(segments, turns=tuples)
         if keep:
-            store.save(found, segments)
+            store.save(candidates, segments)
     if options.staggered == "centres":
         channels = centred(segments, channels, options)
     return Campaign(
@@ -380,7 +380,7 @@ def _channels(
         path = full_name(group, array.path)
         entries = entries_of(header, path, array, options)
         expanded[name] = _components(name, array, entries, _is_complex(header, layout, array))
-    single = {c.name: (c,) for found in expanded.values() for c in found}
+    single = {c.name: (c,) for of_variable in expanded.values() for c in of_variable}
     if wanted is None:
         most = max((len(a.shape) for a in arrays.values()), default=0)
         wanted = list(
@@ -393,13 +393,13 @@ def _channels(
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):
-        found = expanded.get(name) or single.get(name) or _pair(name, arrays)
-        if not found:
+        of_variable = expanded.get(name) or single.get(name) or _pair(name, arrays)
+        if not of_variable:
             raise missing_field(name, header, arrays)
-        for channel in found:
+        for channel in of_variable:
             _require_grid(header, channel, options)
-        names[name] = tuple(c.name for c in found)
-        channels |= {c.name: c for c in found}
+        names[name] = tuple(c.name for c in of_variable)
+        channels |= {c.name: c for c in of_variable}
     _require_samples(header, channels, options, several)
     return names, channels
 

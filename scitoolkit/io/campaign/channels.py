@@ -70,11 +70,11 @@ def coordinates_of(
     """
     header = segments.header(int(segments.file[segment]))
     group, layout = segments.groups[segments.group[segment]], layout_of(header)
-    found: dict[str, Coordinate] = {}
+    coordinates: dict[str, Coordinate] = {}
     for channel in channels:
         array = channel.array
         for dim, size in zip(channel.dims, channel.shape, strict=True):
-            stored = None if dim in found else layout.coordinate(header, group, dim)
+            stored = None if dim in coordinates else layout.coordinate(header, group, dim)
             points = None if stored is None else stored.points
             if stored is None or points is None:
                 continue
@@ -88,8 +88,8 @@ def coordinates_of(
                     fix="write the coordinate and the field with the same points",
                 )
             attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
-            found[dim] = ((dim,), points, attrs)
-    return found
+            coordinates[dim] = ((dim,), points, attrs)
+    return coordinates
 
 
 def require_coordinates(segments: Segments, channels: Iterable[Channel]) -> None:

@@ -22,7 +22,7 @@ def copies_of(files: Sequence[tuple[str, int]]) -> dict[int, int]:
     for number, (path, size) in enumerate(files):
         if size and os.path.isfile(path):
             by_size.setdefault(size, []).append(number)
-    found: dict[int, int] = {}
+    originals: dict[int, int] = {}
     for numbers in by_size.values():
         seen: dict[bytes, list[int]] = {}
         for number in numbers if len(numbers) > 1 else ():
@@ -30,10 +30,10 @@ def copies_of(files: Sequence[tuple[str, int]]) -> dict[int, int]:
             earlier = seen.setdefault(_probed(path, size), [])
             same = [n for n in earlier if filecmp.cmp(files[n][0], path, shallow=False)]
             if same:
-                found[number] = same[0]
+                originals[number] = same[0]
             else:
                 earlier.append(number)
-    return found
+    return originals
 
 
 def _probed(path: str, size: int) -> bytes:
@@ -52,5 +52,5 @@ def without_copies(grouped: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str
         grouped: names and sizes of the files of each simulation.
     """
     names = [name for name, files in grouped.items() if files]
-    found = copies_of([grouped[name][0] for name in names])
-    return {names[c]: f"a copy of simulation {names[o]}" for c, o in found.items()}
+    originals = copies_of([grouped[name][0] for name in names])
+    return {names[c]: f"a copy of simulation {names[o]}" for c, o in originals.items()}

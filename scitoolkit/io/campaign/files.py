@@ -68,20 +68,20 @@ def find_files(path: PathLike | Sequence[PathLike]) -> Found:
     Raises:
         DataError: a file does not exist, or is given twice.
     """
-    found: list[tuple[str, int, int]] = []
+    states: list[tuple[str, int, int]] = []
     is_list = not isinstance(path, str | os.PathLike) and len(path) > 1
     for one in _given(path):
         if os.path.isdir(one) and not _is_one(one):
-            found += _below(one)
+            states += _below(one)
         else:
-            found.append(_state(one))
+            states.append(_state(one))
     if not is_list:
-        found.sort()
-    names = [name for name, _, _ in found]
+        states.sort()
+    names = [name for name, _, _ in states]
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)
         raise DataError("the file is given twice", where=twice)
-    numbers = np.array([(s, m) for _, s, m in found], np.int64).reshape(-1, 2)
+    numbers = np.array([(s, m) for _, s, m in states], np.int64).reshape(-1, 2)
     return Found(names, numbers[:, 0].copy(), numbers[:, 1].copy(), is_list)
 
 
@@ -119,10 +119,10 @@ def of_known_formats(found: Found, given: PathLike | Sequence[PathLike]) -> list
     Files that the user named explicitly are kept in any format, so that their reader raises.
     """
     named = {str(p) for p in _given(given)} if len(found.paths) <= 1000 else set()
-    known = [p for p in found.paths if p in named or _may_be_known(p)]
-    if not known:
+    paths = [p for p in found.paths if p in named or _may_be_known(p)]
+    if not paths:
         raise DataError("no file of a known format in this folder", where=str(given))
-    return known if found.ordered else sorted(known, key=natural_key)
+    return paths if found.ordered else sorted(paths, key=natural_key)
 
 
 def _may_be_known(path: str) -> bool:
@@ -137,7 +137,7 @@ def _may_be_known(path: str) -> bool:
 
 
 def _below(folder: str) -> list[tuple[str, int, int]]:
-    found: list[tuple[str, int, int]] = []
+    states: list[tuple[str, int, int]] = []
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda e: e.name)
         # The parts of an output of Enzo belong to its file of parameters.
@@ -148,12 +148,12 @@ def _below(folder: str) -> list[tuple[str, int, int]]:
                 continue
             if entry.is_dir() and not _is_one(entry.path):
                 # Skip the parts of a virtual file: `run_s1/run_s1_p0.h5` belongs to `run_s1.h5`.
-                found += [] if os.path.exists(f"{entry.path}.h5") else _below(entry.path)
+                states += [] if os.path.exists(f"{entry.path}.h5") else _below(entry.path)
             elif entry.is_dir():
-                found.append(_state(entry.path))
+                states.append(_state(entry.path))
             else:
-                found.append(_of(entry.path, entry.stat))
-    return found
+                states.append(_of(entry.path, entry.stat))
+    return states
 
 
 def _is_one(folder: str) -> bool:

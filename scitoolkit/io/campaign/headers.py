@@ -126,13 +126,13 @@ class Header:
 
     def get(self, name: str) -> Stored | None:
         """Return an array, with values if it is a scalar or vector; None if it does not exist."""
-        found = self.variables.get(name)
-        return None if found is None else replace(found, values=self.values.get(name))
+        stored = self.variables.get(name)
+        return None if stored is None else replace(stored, values=self.values.get(name))
 
     def vector(self, name: str) -> np.ndarray | None:
         """Return the values of a vector; None if there is no vector of this name."""
-        found = self.get(name)
-        return None if found is None or len(found.shape) != 1 else found.values
+        stored = self.get(name)
+        return None if stored is None or len(stored.shape) != 1 else stored.values
 
 
 def full_name(group: str, path: str) -> str:
@@ -179,8 +179,8 @@ def read_header(path: Path) -> Header:
                 )
                 if is_small(array.shape):
                     values[name] = _without_holes(kind, path, name, array)
-            found = {str(k): _plain(v) for k, v in dataset.attrs.items()}
-            return Header(path, Schema(kind.name, variables, found), values)
+            file_attributes = {str(k): _plain(v) for k, v in dataset.attrs.items()}
+            return Header(path, Schema(kind.name, variables, file_attributes), values)
     except ScitoolkitError:
         raise
     except READ_ERRORS as error:
@@ -194,10 +194,10 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
     with open_hdf5(path) as file:
         try:
             in_place = not file.userblock_size
-            found: dict[str, Any] = {}
+            group_attributes: dict[str, Any] = {}
             for name, item in _objects(file):
                 if isinstance(item, h5py.h5g.GroupID):
-                    found |= _group_attributes(name, item)
+                    group_attributes |= _group_attributes(name, item)
                     continue
                 dtype = item.dtype
                 if dtype.kind not in "biufc" or (shape := item.shape) is None:
@@ -219,7 +219,7 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     values[name] = _written(dataset, variables[name])
                     if values[name].dtype != dtype:  # integers hold no NaN
                         variables[name] = replace(variables[name], dtype=values[name].dtype.str)
-            attrs = {**found, **_attributes(file.attrs)}
+            attrs = {**group_attributes, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
     return Header(path, Schema(kind.name, variables, attrs), values)

@@ -83,10 +83,10 @@ def training_moments(
     rows, missing = _known(file, keys, ranks)
     if missing:
         wanted = {n: pieces[n] for n in missing}
-        found = ranks.share(
+        shares = ranks.share(
             lambda rank, size: measure_pieces(campaign, sets, wanted, question, share=(rank, size))
         )
-        rows |= {n: row for part in found for n, row in part.items()}
+        rows |= {n: row for part in shares for n, row in part.items()}
         if file is not None and not sample:
             ranks.first(lambda: save_moments(file, keys, [rows[n] for n in range(len(pieces))]))
     source = "sample" if sample and missing else "measured" if missing else "saved"
@@ -101,8 +101,8 @@ def _few(blocks: Sequence[range], lead: int) -> list[range]:
 
 def _known(file: Path | None, keys: Sequence[str], ranks: Ranks) -> tuple[Moments, list[int]]:
     """Return the cached moments by piece number, and the numbers of pieces to measure."""
-    kept = {} if file is None else ranks.first(lambda: load_moments(file))
-    rows = {n: kept[key] for n, key in enumerate(keys) if key and key in kept}
+    saved = {} if file is None else ranks.first(lambda: load_moments(file))
+    rows = {n: saved[key] for n, key in enumerate(keys) if key and key in saved}
     missing = [n for n in range(len(keys)) if n not in rows]
     if rows and missing:
         _logger.info("%d of %d pieces changed since they were measured", len(missing), len(keys))

@@ -178,7 +178,7 @@ class Well(Layout):
             DataError: a shape contradicts the attributes.
         """
         space = _spatial_names(header)
-        found = {}
+        arrays = {}
         for path, stored in header.variables.items():
             group, _, name = path.partition("/")
             if group not in cls._RANKS:
@@ -196,16 +196,16 @@ class Well(Layout):
                     f"attributes ({', '.join(dims)})",
                     where=f"{header.path}: variable {path}",
                 )
-            found[name] = array_of(path, stored, dims)
-        return found
+            arrays[name] = array_of(path, stored, dims)
+        return arrays
 
 
 def _spatial_names(header: Header) -> list[str]:
     """Return the space dims of a file of the Well."""
-    found = [n.removeprefix("dimensions/") for n in header.variables if n.startswith("dimensions/")]
+    short = [n.removeprefix("dimensions/") for n in header.variables if n.startswith("dimensions/")]
     order = {"x": 0, "y": 1, "z": 2}
     rank = header.attrs.get("n_spatial_dims")
-    names = sorted((n for n in found if n != "time"), key=lambda n: (order.get(n, 3), n))
+    names = sorted((n for n in short if n != "time"), key=lambda n: (order.get(n, 3), n))
     stated = header.attrs.get("dimensions/spatial_dims", header.attrs.get("spatial_dims"))
     if isinstance(stated, list):
         names = [str(s) for s in stated]
@@ -238,15 +238,15 @@ class PdeBench(Layout):
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return the fields; `nu` of Darcy flow has no time."""
         rank = sum(f"{d}-coordinate" in header.variables for d in SPACE)
-        found = {}
+        arrays = {}
         for path, stored in header.variables.items():
             if path.endswith("-coordinate") or len(stored.shape) < 1 + rank:
                 continue
             with_time = len(stored.shape) == 2 + rank
             dims = [SIMULATION, *[TIME] * with_time, *SPACE[:rank]]
             if len(dims) == len(stored.shape):
-                found[path] = array_of(path, stored, dims)
-        return found
+                arrays[path] = array_of(path, stored, dims)
+        return arrays
 
 
 class PdeBenchSeeds(Layout):
@@ -266,8 +266,8 @@ class PdeBenchSeeds(Layout):
     @classmethod
     def groups(cls, header: Header) -> list[str]:
         """Return the numbered groups."""
-        found = [n[:-5] for n in header.variables if n.endswith("/data") and n[:-5].isdigit()]
-        return sorted(found, key=int)
+        numbered = [n[:-5] for n in header.variables if n.endswith("/data") and n[:-5].isdigit()]
+        return sorted(numbered, key=int)
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
@@ -299,7 +299,7 @@ class Dedalus(Layout):
         Raises:
             DataError: a task was written as spectral coefficients.
         """
-        found = {}
+        arrays = {}
         for path, stored in header.variables.items():
             group, _, name = path.partition("/")
             if group != "tasks":
@@ -313,14 +313,14 @@ class Dedalus(Layout):
                 )
             dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
             roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
-            found[name] = array_of(path, stored, [TIME, *roles])
-        return found
+            arrays[name] = array_of(path, stored, [TIME, *roles])
+        return arrays
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return the scale of a space dim."""
-        found = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
-        return header.get(found[0]) if len(found) == 1 else None
+        scales = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
+        return header.get(scales[0]) if len(scales) == 1 else None
 
 
 class Plain(Layout):
@@ -337,17 +337,17 @@ class Plain(Layout):
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
         options, apart = _with_time(header, options), chosen_dims(header, options)
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
         for path, stored in header.variables.items():
             if stored.shape:
                 dims = named_dims(header, stored, options)
                 roles = _roles(dims, options, apart)
                 _require_not_time(dims, roles, apart, header)
-                found[path] = array_of(path, stored, roles)
+                arrays[path] = array_of(path, stored, roles)
                 short.setdefault(path.rpartition("/")[2], []).append(path)
-        unique = {n: found[p[0]] for n, p in short.items() if len(p) == 1}
-        return {**unique, **found}
+        unique = {n: arrays[p[0]] for n, p in short.items() if len(p) == 1}
+        return {**unique, **arrays}
 
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:

@@ -29,11 +29,11 @@ def with_mask(campaign: Campaign, name: str, variables: Sequence[str]) -> Campai
         DataError: no cell is missing, or the variable is not a valid mask.
     """
     names = {n: c for n, c in campaign.names.items() if n in variables}
-    kept = {c for channels in names.values() for c in channels}
+    names_of_channels = {c for channels in names.values() for c in channels}
     fields = replace(
         campaign,
         names=names,
-        channels={n: c for n, c in campaign.channels.items() if n in kept},
+        channels={n: c for n, c in campaign.channels.items() if n in names_of_channels},
     )
     dims = max((c.dims for c in fields.channels.values()), key=len)
     dims = tuple(campaign.options.grid or dims)
@@ -64,18 +64,18 @@ def _first_rows(campaign: Campaign) -> list[tuple[Channel, np.ndarray]]:
 
 
 def _missing(campaign: Campaign, dims: tuple[str, ...]) -> Mask:
-    found = {
+    incomplete = {
         c.name: valid.transpose([c.dims.index(d) for d in dims])
         for c, valid in _first_rows(campaign)
         if set(c.dims) == set(dims) and not valid.all()
     }
     where = f"{campaign.where(0)}: data.mask"
-    if not found:
+    if not incomplete:
         raise DataError(
             "no cell is missing", where=where, fix=f"leave data.mask out, or {_NAME_ONE}"
         )
-    first, valid = next(iter(found.items()))
-    for name, other in found.items():
+    first, valid = next(iter(incomplete.items()))
+    for name, other in incomplete.items():
         if (other != valid).any():
             raise DataError(
                 f"{int((~other).sum())} cells of {name} are missing, and {int((~valid).sum())} of "
@@ -85,7 +85,7 @@ def _missing(campaign: Campaign, dims: tuple[str, ...]) -> Mask:
             )
     if not valid.any():
         raise DataError(f"every cell of {first} is missing", where=where)
-    return Mask(MISSING, dims, valid, frozenset(found))
+    return Mask(MISSING, dims, valid, frozenset(incomplete))
 
 
 def _stated(campaign: Campaign, name: str, dims: tuple[str, ...]) -> Mask:

@@ -89,7 +89,7 @@ class Measured:
 
 def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
     """Split ranges of rows at the ends of segments, in order."""
-    bounds, found = campaign.index.rows, []
+    bounds, parts = campaign.index.rows, []
     for block in blocks:
         for part in campaign.index.within_simulations(block):
             first = int(np.searchsorted(bounds, part.start, side="right")) - 1
@@ -97,8 +97,8 @@ def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
                 low, high = int(bounds[segment]), int(bounds[segment + 1])
                 if low >= part.stop:
                     break
-                found.append(Piece(segment, max(low, part.start), min(high, part.stop), part.start))
-    return found
+                parts.append(Piece(segment, max(low, part.start), min(high, part.stop), part.start))
+    return parts
 
 
 def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
@@ -118,8 +118,8 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
     """Return a hash of the inputs of each piece's moments; "" for pieces that are not cacheable."""
     segments, bounds = campaign.segments, campaign.index.rows
     arrays = {
-        p: [list(c.components) for c in found]
-        for p, found in campaign.arrays.items()
+        p: [list(c.components) for c in channels]
+        for p, channels in campaign.arrays.items()
         if p not in campaign.unstored
     }
     mask = "" if campaign.mask is None else campaign.mask.digest
@@ -181,15 +181,15 @@ def measure_pieces(
     Raises:
         DataError: values that are not finite, or look like unflagged fill values.
     """
-    found: dict[int, Measured] = {}
+    moments: dict[int, Measured] = {}
     reading = _Measuring(campaign, sets, question)
     chains: dict[int, int] = {}
     for bundle in _bundles(campaign, sets, pieces):
         simulation = int(campaign.index.simulation[pieces[bundle[0]].segment])
         if chains.setdefault(simulation, len(chains)) % share[1] == share[0]:
             measured = reading.bundle([pieces[n] for n in bundle])
-            found |= dict(zip(bundle, measured, strict=True))
-    return found
+            moments |= dict(zip(bundle, measured, strict=True))
+    return moments
 
 
 def _bundles(
@@ -229,18 +229,18 @@ class _Measuring:
 
     def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
         """Return the moments of pieces that are the same rows of one file."""
-        found = [Measured() for _ in pieces]
+        moments = [Measured() for _ in pieces]
         tails = [self._tail(piece) for piece in pieces]
         start = int(self.campaign.index.rows[pieces[0].segment])
         low, high = pieces[0].first - start, pieces[0].last - start
         for first, last in self._blocks(low, high, len(pieces)):
             for i, frames in enumerate(self._read([p.segment for p in pieces], first, last)):
                 row = int(self.campaign.index.rows[pieces[i].segment]) + first
-                tails[i] = self._add(found[i], frames, tails[i], row)
-        for piece, measured, tail in zip(pieces, found, tails, strict=True):
+                tails[i] = self._add(moments[i], frames, tails[i], row)
+        for piece, measured, tail in zip(pieces, moments, tails, strict=True):
             self._add_static(measured, piece)
             self.tails[self._simulation(piece)] = (piece.last, tail)
-        return found
+        return moments
 
     def _simulation(self, piece: Piece) -> int:
         return int(self.campaign.index.simulation[piece.segment])
@@ -325,7 +325,7 @@ class _Measuring:
         if not frames:
             return {}
         nonzero = np.zeros(len(next(iter(frames.values()))), bool)
-        kept, series = {}, {}
+        last_rows, series = {}, {}
         for name, values in frames.items():
             per_field = name not in question.vectors
             counted = values
@@ -338,7 +338,7 @@ class _Measuring:
             nonzero |= values.reshape(len(values), -1).any(axis=1)
             if lead and name in (*question.changes, question.valid):
                 series[name] = np.concatenate([tail[name], values]) if name in tail else values
-                kept[name] = series[name][-lead:].copy()
+                last_rows[name] = series[name][-lead:].copy()
         for name in question.changes if lead else ():
             if name in series and len(series[name]) > lead:
                 change = series[name][lead:] - series[name][:-lead]
@@ -352,7 +352,7 @@ class _Measuring:
         ahead = np.flatnonzero(nonzero)
         zeros = len(nonzero) - 1 - int(ahead[-1]) if len(ahead) else len(nonzero)
         measured.zeros = zeros if len(ahead) else measured.zeros + zeros
-        return kept
+        return last_rows
 
     def _valid(self, mask: np.ndarray, name: str) -> np.ndarray:
         """Return the cells of the mask, (rows, *dims) in the order of a channel."""
@@ -392,13 +392,13 @@ class _Measuring:
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
-        found = fill_value_in(values)
-        if found is None:
+        fill = fill_value_in(values)
+        if fill is None:
             return
-        row = first + int(np.argmax((values == found).reshape(len(values), -1).any(axis=1)))
-        count, rest = int((values == found).sum()), values[values != found]
+        row = first + int(np.argmax((values == fill).reshape(len(values), -1).any(axis=1)))
+        count, rest = int((values == fill).sum()), values[values != fill]
         raise DataError(
-            f"{count} values are {found:g}, the others between {rest.min():g} and "
+            f"{count} values are {fill:g}, the others between {rest.min():g} and "
             f"{rest.max():g}: possibly a fill value that the file does not declare",
             where=f"{self.campaign.where(row)}, variable {name}",
             fix=SUSPECT_FIX,
@@ -426,7 +426,7 @@ def merged(
                 fix=SUSPECT_FIX,
             )
         zeros = 0 if ends else zeros
-        for into, found in ((out.values, row.values), (out.changes, row.changes)):
-            for name, moments in found.items():
+        for into, by_name in ((out.values, row.values), (out.changes, row.changes)):
+            for name, moments in by_name.items():
                 into[name] = into[name].merge(moments) if name in into else moments
     return out

@@ -49,13 +49,13 @@ class PdeBenchIncompressible(Layout):
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return `velocity` and `particles` with a time axis, `force` without."""
         rank = len(header.variables["velocity"].shape) - 3
-        found = {}
+        arrays = {}
         for path, stored in header.variables.items():
             timed = len(stored.shape) == rank + 3
             if timed or len(stored.shape) == rank + 2:
                 dims = [SIMULATION, *[TIME] * timed, *SPACE[:rank], COMPONENT]
-                found[path] = array_of(path, stored, dims)
-        return found
+                arrays[path] = array_of(path, stored, dims)
+        return arrays
 
     @classmethod
     def written(cls, header: Header) -> int | None:
@@ -97,8 +97,8 @@ class PdeArena(Layout):
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return the vector named like the dim."""
-        found = header.get(f"{group}/{dim}")
-        return found if found is not None and len(found.shape) == 1 else None
+        vector = header.get(f"{group}/{dim}")
+        return vector if vector is not None and len(vector.shape) == 1 else None
 
 
 class OpenPmd(Layout):
@@ -114,8 +114,8 @@ class OpenPmd(Layout):
     @classmethod
     def groups(cls, header: Header) -> list[str]:
         """Return the iterations sorted by number."""
-        found = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
-        return [f"data/{i}" for i in sorted(found, key=int)]
+        iterations = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
+        return [f"data/{i}" for i in sorted(iterations, key=int)]
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
@@ -128,13 +128,13 @@ class OpenPmd(Layout):
         if not groups:
             return {}
         meshes = str(header.attrs.get("meshesPath", "meshes/")).strip("/")
-        start, found = f"{groups[0]}/{meshes}/", {}
+        start, arrays = f"{groups[0]}/{meshes}/", {}
         for path, stored in header.variables.items():
             if path.startswith(start) and stored.shape:
                 short = path.removeprefix(f"{groups[0]}/")
                 name = path.removeprefix(start)
-                found[name] = array_of(short, stored, cls._labels(header, stored, path))
-        return found
+                arrays[name] = array_of(short, stored, cls._labels(header, stored, path))
+        return arrays
 
     @classmethod
     def _labels(cls, header: Header, stored: Stored, path: str) -> list[str]:
@@ -342,11 +342,11 @@ def layout_of(header: Header) -> type[Layout]:
     Raises:
         DataError: several layouts match.
     """
-    found = [layout for layout in LAYOUTS if layout.matches(header)]
-    if len(found) > 1:
+    matching = [layout for layout in LAYOUTS if layout.matches(header)]
+    if len(matching) > 1:
         raise DataError(
-            f"ambiguous layout: {' or '.join(f.name for f in found)}",
+            f"ambiguous layout: {' or '.join(f.name for f in matching)}",
             where=str(header.path),
             fix=FIX_DIMS,
         )
-    return found[0] if found else Plain
+    return matching[0] if matching else Plain

@@ -75,19 +75,19 @@ def open_campaign(
         >>> tuple(batch["x"].shape), tuple(batch["y"].shape)
         ((2, 2, 1, 4), (2, 1, 1, 4))
     """
-    found = find_campaign(path, variables, Options(**options), cache=cache)
+    campaign = find_campaign(path, variables, Options(**options), cache=cache)
     if mask is not None:
-        names = [name for name in found.names if name != mask]
+        names = [name for name in campaign.names if name != mask]
         if mask != MISSING:
-            found = find_campaign(path, [*names, mask], Options(**options), cache=cache)
-        found = with_mask(found, mask, names)
+            campaign = find_campaign(path, [*names, mask], Options(**options), cache=cache)
+        campaign = with_mask(campaign, mask, names)
     table = None if parameter_table is None else Path(parameter_table)
     scales: dict[str, Scale] = (
         dict(parameters)
         if isinstance(parameters, Mapping)
         else {name: "linear" for name in parameters}
     )
-    return OpenCampaign(with_parameters(found, scales, table), table)
+    return OpenCampaign(with_parameters(campaign, scales, table), table)
 
 
 class OpenCampaign:
@@ -108,10 +108,10 @@ class OpenCampaign:
 
     def __repr__(self) -> str:
         """Return layout, size and channels."""
-        found = self.found
+        campaign = self.found
         return (
-            f"<campaign, {found.layout}: {found.index.num_simulations} simulations, "
-            f"{found.index.num_rows} rows, channels {', '.join(found.channels)}>"
+            f"<campaign, {campaign.layout}: {campaign.index.num_simulations} simulations, "
+            f"{campaign.index.num_rows} rows, channels {', '.join(campaign.channels)}>"
         )
 
     @property
@@ -136,14 +136,14 @@ class OpenCampaign:
 
     def dataset(self, simulation: int) -> xr.Dataset:
         """Return one simulation as a lazy dataset with coordinates and units."""
-        found, dim = self.found, self.found.options.sample_dim
+        campaign, dim = self.found, self.found.options.sample_dim
         variables = {}
         for path, rows in self.rows.items():
             if isinstance(rows, ParameterRows):
                 variables[path] = xr.Variable((), rows.values[simulation])
                 continue
             lazy = indexing.LazilyIndexedArray(
-                _SimulationArray(rows, found.index.blocks[simulation])
+                _SimulationArray(rows, campaign.index.blocks[simulation])
             )
             attrs = {"units": rows.units} if rows.units else {}
             variables[_short(path)] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
@@ -154,13 +154,13 @@ class OpenCampaign:
 
         The dataset has the attributes of the simulation's file and group.
         """
-        found, dim = self.found, self.found.options.sample_dim
+        campaign, dim = self.found, self.found.options.sample_dim
         variables = {}
-        for path, channels in found.arrays.items():
+        for path, channels in campaign.arrays.items():
             rows = self.rows[path]
             if isinstance(rows, ParameterRows):
                 continue
-            array = _SimulationArray(rows, found.index.blocks[simulation])
+            array = _SimulationArray(rows, campaign.index.blocks[simulation])
             whole = xr.Variable((dim, *_dims(rows)), indexing.LazilyIndexedArray(array))
             for channel in channels:
                 pairs = zip(channel.components, rows.first, strict=True)
@@ -172,22 +172,22 @@ class OpenCampaign:
                 one.attrs = {"units": rows.units} if rows.units else {}
                 variables[channel.name] = one
         made = self._dataset(simulation, variables)
-        segment = int(np.flatnonzero(found.index.simulation == simulation)[0])
-        header = found.segments.header(int(found.segments.file[segment]))
-        group = found.segments.groups[found.segments.group[segment]]
+        segment = int(np.flatnonzero(campaign.index.simulation == simulation)[0])
+        header = campaign.segments.header(int(campaign.segments.file[segment]))
+        group = campaign.segments.groups[campaign.segments.group[segment]]
         prefix = f"{group}/" if group else ""
         plain = {k: v for k, v in header.attrs.items() if "/" not in k}
         inner = {k.removeprefix(prefix): v for k, v in header.attrs.items() if k.startswith(prefix)}
         return made.assign_attrs({**plain, **inner})
 
     def _dataset(self, simulation: int, variables: Mapping[str, xr.Variable]) -> xr.Dataset:
-        found, dim = self.found, self.found.options.sample_dim
-        segments = np.flatnonzero(found.index.simulation == simulation)
-        times = [found.segments.times(int(k), found.options) for k in segments]
-        known = [t for t in times if t is not None]
-        coordinates: dict[str, Any] = dict(found.coordinates_of(simulation))
-        if len(known) == len(times):
-            coordinates[dim] = xr.Variable.concat(known, dim=dim)
+        campaign, dim = self.found, self.found.options.sample_dim
+        segments = np.flatnonzero(campaign.index.simulation == simulation)
+        times = [campaign.segments.times(int(k), campaign.options) for k in segments]
+        timed = [t for t in times if t is not None]
+        coordinates: dict[str, Any] = dict(campaign.coordinates_of(simulation))
+        if len(timed) == len(times):
+            coordinates[dim] = xr.Variable.concat(timed, dim=dim)
         return xr.Dataset(variables, coordinates)
 
     def split(self, **sizes: Any) -> SplitRows:
@@ -196,10 +196,10 @@ class OpenCampaign:
         Args:
             **sizes: the fields of `CampaignSplit`: train, validation, test, by, ...
         """
-        config, found = CampaignSplit(**sizes), self.found
+        config, campaign = CampaignSplit(**sizes), self.found
         name = config.parameter
-        values = None if name is None else parameter_values(found, name, self.table)
-        return split_campaign(found.index, 2, config, own_test=True, parameter=values)
+        values = None if name is None else parameter_values(campaign, name, self.table)
+        return split_campaign(campaign.index, 2, config, own_test=True, parameter=values)
 
     def windows(
         self,
@@ -307,10 +307,10 @@ class PairSource(CampaignWindows):
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `x`, `y`, and `parameters` if there are any, of a batch."""
-        found = super().assemble(values)
-        x = np.stack([found[n][:, : self.history] for n in self.names[0]], self.axis)
-        y = np.stack([found[n][:, self.history :] for n in self.names[1]], self.axis)
-        numbers = [found[n][:, 0] for n in self.campaign.parameters]
+        fields = super().assemble(values)
+        x = np.stack([fields[n][:, : self.history] for n in self.names[0]], self.axis)
+        y = np.stack([fields[n][:, self.history :] for n in self.names[1]], self.axis)
+        numbers = [fields[n][:, 0] for n in self.campaign.parameters]
         if not numbers:
             return {"x": x, "y": y}
         kind = np.result_type(x.dtype, np.float32)

@@ -46,11 +46,11 @@ def with_parameters(
     for name, scale in scales.items():
         if name in channels or name in campaign.arrays:
             raise DataError(f"{name} is also a field", where="data.parameters")
-        found = parameter_values(campaign, name, table)
+        numbers = parameter_values(campaign, name, table)
         if scale == "log":
-            _require_positive(campaign, name, found)
-            found = np.log10(found)
-        values[name] = found
+            _require_positive(campaign, name, numbers)
+            numbers = np.log10(numbers)
+        values[name] = numbers
         channels[name] = Channel(name, Array(name, (), (), long_name=_long_name(name, scale)))
     return replace(campaign, channels=channels, parameters=values)
 
@@ -88,19 +88,19 @@ def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -
     suffixes = {Path(path).suffix for path in campaign.segments.files.paths}
     columns = {} if table is None else _columns(table, campaign.labels, suffixes)
     if name in columns:
-        found = columns[name]
+        stated = columns[name]
         where = str(table)
     else:
-        found = _in_files(campaign, name, [*columns])
+        stated = _in_files(campaign, name, [*columns])
         where = str(campaign.files[0].parent)
-    missing = [label for label, value in zip(campaign.labels, found, strict=True) if value is None]
+    missing = [label for label, value in zip(campaign.labels, stated, strict=True) if value is None]
     if missing:
         raise DataError(
-            f"no {name} for {_listed(missing)} of {len(found)} simulations",
+            f"no {name} for {_listed(missing)} of {len(stated)} simulations",
             where=where,
             fix="add it to the files, or give a table: data.parameter_table=runs.csv",
         )
-    values = np.array(found, np.float64)
+    values = np.array(stated, np.float64)
     if not np.isfinite(values).all():
         bad = [campaign.labels[int(i)] for i in np.flatnonzero(~np.isfinite(values))]
         raise DataError(f"{name} is not a finite number for {_listed(bad)}", where=where)
@@ -119,7 +119,7 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
         DataError: no file has it, or files of one simulation have different values.
     """
     segments = campaign.segments
-    found: list[float | None] = [None] * len(campaign.labels)
+    numbers: list[float | None] = [None] * len(campaign.labels)
     for segment in range(len(segments)):
         header = segments.header(int(segments.file[segment]))
         simulation = int(segments.simulation[segment])
@@ -127,15 +127,15 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
         value = _stated(header, group, int(segments.member[segment]), name)
         if value is None:
             continue
-        before = found[simulation]
+        before = numbers[simulation]
         if before is not None and value != before and not (value != value and before != before):
             raise DataError(
                 f"{name} is {value:g}, and {before:g} in another file of simulation "
                 f"{campaign.labels[simulation]}",
                 where=str(header.path),
             )
-        found[simulation] = value
-    if all(value is None for value in found):
+        numbers[simulation] = value
+    if all(value is None for value in numbers):
         header = segments.header(int(segments.file[0]))
         names = [*columns, *_candidates(header)]
         near = nearest_name(name, names)
@@ -145,12 +145,12 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
             allowed=", ".join(sorted(set(names))) or "none is there",
             fix=f"data.parameters=[{near}]" if near else "data.parameter_table=runs.csv",
         )
-    return found
+    return numbers
 
 
 def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
     """Return {name: (minimum, maximum)} of the numbers in the files that vary by simulation."""
-    found = {}
+    ranges = {}
     header = campaign.segments.header(int(campaign.segments.file[0]))
     for name in dict.fromkeys(_candidates(header)):
         try:
@@ -158,8 +158,8 @@ def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
         except DataError:
             continue  # not available for every simulation
         if name not in campaign.channels and np.ptp(values):
-            found[name] = (float(values.min()), float(values.max()))
-    return found
+            ranges[name] = (float(values.min()), float(values.max()))
+    return ranges
 
 
 def _stated(header: Header, group: str, member: int, name: str) -> float | None:
@@ -226,16 +226,16 @@ def _columns(
     columns: dict[str, list[float | None]] = {n: [None] * len(labels) for n in names[1:]}
     seen: dict[int, int] = {}
     for number, line in enumerate(lines[1:], start=2):
-        found = number_of(line[0].strip())
-        if not found:
+        simulations = number_of(line[0].strip())
+        if not simulations:
             continue  # a simulation that is not in these files
-        if len(found) > 1:
+        if len(simulations) > 1:
             raise DataError(
-                f"{line[0]} is the name of {len(found)} simulations",
+                f"{line[0]} is the name of {len(simulations)} simulations",
                 where=f"{table}, line {number}",
-                allowed=_listed([labels[i] for i in found]),
+                allowed=_listed([labels[i] for i in simulations]),
             )
-        (at,) = found
+        (at,) = simulations
         if at in seen:
             raise DataError(
                 f"simulation {line[0]} is in lines {seen[at]} and {number}", where=str(table)

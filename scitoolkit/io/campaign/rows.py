@@ -90,8 +90,8 @@ class SegmentReader:
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges (first, last + 1) of rows that were never written."""
-        found = self.reader.missing()
-        return [(0, self.layout.num_rows)] if self.static and found else found
+        ranges = self.reader.missing()
+        return [(0, self.layout.num_rows)] if self.static and ranges else ranges
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""
@@ -198,18 +198,18 @@ class OpenFiles:
         """Return the readers of a segment's file and group, opening it if necessary."""
         key = int(self.segments.file[segment]), int(self.segments.group[segment])
         with self._lock:
-            for kept in (self._entries, self._handles):
-                if key in kept:
-                    kept.move_to_end(key)
-                    return kept[key]
+            for cache in (self._entries, self._handles):
+                if key in cache:
+                    cache.move_to_end(key)
+                    return cache[key]
         made = self._opened(segment)
-        kept, limit = (
+        cache, limit = (
             (self._handles, MAX_HANDLES) if made.has_handle else (self._entries, _MAX_FILES)
         )
         with self._lock:
-            made = kept.setdefault(key, made)
-            while len(kept) > limit:
-                kept.popitem(last=False)
+            made = cache.setdefault(key, made)
+            while len(cache) > limit:
+                cache.popitem(last=False)
         return made
 
     def _opened(self, segment: int) -> _Entry:
@@ -294,18 +294,18 @@ class CampaignRows(RowSet):
         schema = np.asarray(segments.table.schema, np.int64)[segments.file]
         pair = schema * len(segments.groups) + segments.group
         _, first, kind = np.unique(pair, return_index=True, return_inverse=True)
-        found = [segments.stored(int(k), self.name) for k in first]
+        of_kinds = [segments.stored(int(k), self.name) for k in first]
         self.kind = kind
-        self.packings = [self._packing(int(k), s) for k, s in zip(first, found, strict=True)]
+        self.packings = [self._packing(int(k), s) for k, s in zip(first, of_kinds, strict=True)]
         formats_of = [formats.get(segments.table.schemas[schema[k]].format) for k in first]
-        units = [_unit_rows(s, self.axis, f) for s, f in zip(found, formats_of, strict=True)]
+        units = [_unit_rows(s, self.axis, f) for s, f in zip(of_kinds, formats_of, strict=True)]
         self.unit_rows = np.array(units)[kind]
-        self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in found])[kind]
+        self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in of_kinds])[kind]
         outer = [r for r in self.array.roles if r != SIMULATION][:1] == [TIME]
         outer = outer and not self.array.centring
-        self.in_place = np.array([s.offset >= 0 and outer for s in found])[kind]
-        self.incomplete = np.flatnonzero(~np.array([s.complete for s in found])[kind])
-        for segment in np.flatnonzero(np.array([s.virtual for s in found])[kind]).tolist():
+        self.in_place = np.array([s.offset >= 0 and outer for s in of_kinds])[kind]
+        self.incomplete = np.flatnonzero(~np.array([s.complete for s in of_kinds])[kind])
+        for segment in np.flatnonzero(np.array([s.virtual for s in of_kinds])[kind]).tolist():
             self.reader(segment)  # raises if files behind a virtual dataset are missing
 
     def _packing(self, segment: int, stored: Stored) -> Packing:
@@ -549,7 +549,7 @@ def _in_place(
             where=path,
             fix="copy or make the file again, then start again",
         )
-    found = {}
+    readers = {}
     for name, s in stored.items():
         dtype = np.dtype(s.dtype)
         layout = Layout(
@@ -565,8 +565,8 @@ def _in_place(
             {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs},
         )
         stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
-        found[name] = StridedReader(layout, file, s.offset, stride)
-    return found
+        readers[name] = StridedReader(layout, file, s.offset, stride)
+    return readers
 
 
 def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, Any]:
@@ -575,13 +575,13 @@ def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, 
     kind = segments.header(int(segments.file[segment])).format
     stored = {segments.array_name(segment, p): p for p in paths}
 
-    def along_first(**found: Any) -> Layout:
-        return Layout(**found, axis=0, crop=tuple(slice(0, n) for n in found["shape"]))
+    def along_first(**layout: Any) -> Layout:
+        return Layout(**layout, axis=0, crop=tuple(slice(0, n) for n in layout["shape"]))
 
     if not kind.has_row_readers():
         return {p: XarrayReader(_xarray_layout(path, p, kind, along_first), kind) for p in paths}
-    found = kind.row_readers(path, list(stored), along_first)
-    return {stored[name]: reader for name, reader in found.items()}
+    readers = kind.row_readers(path, list(stored), along_first)
+    return {stored[name]: reader for name, reader in readers.items()}
 
 
 def _xarray_layout(

@@ -23,13 +23,13 @@ _KINDS = ("values", "changes")
 
 def load_moments(file: Path) -> dict[str, Measured]:
     """Return the moments in a file by the keys of their pieces; none if the file is damaged."""
-    with suppress(OSError, IndexError, *DAMAGED), np.load(file) as found:
-        keys, zeros = found["keys"].tolist(), found["zeros"].tolist()
+    with suppress(OSError, IndexError, *DAMAGED), np.load(file) as archive:
+        keys, zeros = archive["keys"].tolist(), archive["zeros"].tolist()
         rows = [Measured(z) for z in zeros]
         for kind in _KINDS:
-            for number, name in enumerate(found[f"{kind}_names"].tolist()):
-                counts = found[f"{kind}_{number}_count"].tolist()
-                parts = found[f"{kind}_{number}_parts"]
+            for number, name in enumerate(archive[f"{kind}_names"].tolist()):
+                counts = archive[f"{kind}_{number}_count"].tolist()
+                parts = archive[f"{kind}_{number}_parts"]
                 for row, count, part in zip(rows, counts, parts, strict=True):
                     if count:
                         getattr(row, kind)[name] = Moments.of(count, part)
@@ -39,15 +39,15 @@ def load_moments(file: Path) -> dict[str, Measured]:
 
 def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> None:
     """Write moments to a file; log a warning if this fails."""
-    kept = [(key, row) for key, row in zip(keys, rows, strict=True) if key]
-    if not kept:
+    keyed = [(key, row) for key, row in zip(keys, rows, strict=True) if key]
+    if not keyed:
         return
     arrays = {
-        "keys": np.array([key for key, _ in kept]),
-        "zeros": np.array([row.zeros for _, row in kept]),
+        "keys": np.array([key for key, _ in keyed]),
+        "zeros": np.array([row.zeros for _, row in keyed]),
     }
     for kind in _KINDS:
-        columns = [getattr(row, kind) for _, row in kept]
+        columns = [getattr(row, kind) for _, row in keyed]
         names = list(dict.fromkeys(name for column in columns for name in column))
         arrays[f"{kind}_names"] = np.array(names, dtype=str)
         for number, name in enumerate(names):
@@ -84,12 +84,12 @@ def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]]
     file = folder.parent.parent / "stats.yaml"
     if folder.name != "train" or folder.parent.name != "data" or not file.is_file():
         return None
-    found = read_yaml(file).value
+    stated = read_yaml(file).value
     out = {}
     for channel in campaign.channels.values():
         name = channel.array.path.partition("/")[2]
         entries = [
-            _entry(found, kind, name, channel.components) for kind in ("mean", "std", "rms_delta")
+            _entry(stated, kind, name, channel.components) for kind in ("mean", "std", "rms_delta")
         ]
         if entries[0] is None or entries[1] is None:
             _logger.info("%s has no %s: measuring the training part", file, name)

@@ -333,7 +333,7 @@ class _Rows:
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:
         """Return the numbers of simulations and rows of a group of a file."""
         arrays = {a.path: a for a in self.layout.arrays(header, self.options).values()}
-        found = []
+        arrays_of_file = []
         for path, expected in self.used.items():
             if path not in arrays:
                 raise missing_field(path, header, arrays)
@@ -341,16 +341,16 @@ class _Rows:
             if stored is None:
                 raise missing_field(full_name(group, path), header, header.variables)
             units = str(stored.attrs.get("units", ""))
-            found.append(replace(arrays[path], shape=stored.shape, units=units))
-            _require_same(found[-1], expected, stored.name, header, self.first)
-        count = _extent(found, TIME, header)
+            arrays_of_file.append(replace(arrays[path], shape=stored.shape, units=units))
+            _require_same(arrays_of_file[-1], expected, stored.name, header, self.first)
+        count = _extent(arrays_of_file, TIME, header)
         written = self.layout.written(header)
         if written is not None and count is not None and written < count:
             _logger.info("%s: %d of %d rows were written", header.path, written, count)
             count = written
         if count == 0:
             raise DataError("has no rows", where=f"{header.path}: {', '.join(self.used)}")
-        return _extent(found, SIMULATION, header), count
+        return _extent(arrays_of_file, SIMULATION, header), count
 
 
 def _require_same(found: Array, expected: Array, name: str, header: Header, first: Header) -> None:

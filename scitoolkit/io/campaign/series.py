@@ -235,13 +235,13 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
 
 def _by_steps(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return samples sorted by the simulation and step stated in their files."""
-    found: dict[str, list[Series]] = {}
+    parts: dict[str, list[Series]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
         assert one.step is not None
-        found.setdefault(one.step[0], []).append(one)
+        parts.setdefault(one.step[0], []).append(one)
     return {
-        name: _with_breaks(found[name], [one.step[1] for one in found[name] if one.step], options)
-        for name in sorted(found, key=natural_key)
+        name: _with_breaks(parts[name], [one.step[1] for one in parts[name] if one.step], options)
+        for name in sorted(parts, key=natural_key)
     }
 
 
@@ -540,12 +540,12 @@ def require_same_step(
 def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
-    found: dict[str, list[tuple[int, Series]]] = {}
+    samples: dict[str, list[tuple[int, Series]]] = {}
     for (simulation, step), one in zip(keys, series, strict=True):
-        found.setdefault(simulation, []).append((step, one))
+        samples.setdefault(simulation, []).append((step, one))
     out = {}
-    for name in sorted(found, key=natural_key):
-        members = [s for _, s in sorted(found[name], key=lambda pair: pair[0])]
+    for name in sorted(samples, key=natural_key):
+        members = [s for _, s in sorted(samples[name], key=lambda pair: pair[0])]
         timed = [s for s in members if s.stored is not None]
         times = np.array([c[0] for c in _clocks(timed)])
         if not (np.diff(times) > 0).all():
@@ -554,7 +554,7 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
                 where=members[0].path,
                 fix='data.pattern="run{simulation}_t{step}.h5"',
             )
-        steps = [step for step, _ in sorted(found[name], key=lambda pair: pair[0])]
+        steps = [step for step, _ in sorted(samples[name], key=lambda pair: pair[0])]
         out[name] = _with_breaks(members, steps, options)
     if len(out) == len(series):
         raise DataError(

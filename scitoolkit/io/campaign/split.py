@@ -43,11 +43,11 @@ class CampaignSplit(SplitConfig):
         if by_parameter != (self.parameter is not None):
             raise ValueError("split.by: parameter and split.parameter require each other")
         for name in ("test_range", "validation_range"):
-            given = getattr(self, name)
-            if given is not None and not by_parameter:
+            limits = getattr(self, name)
+            if limits is not None and not by_parameter:
                 raise ValueError(f"split.{name} requires split.by: parameter")
-            if given is not None and given[0] > given[1]:
-                raise ValueError(f"split.{name} {list(given)} is empty")
+            if limits is not None and limits[0] > limits[1]:
+                raise ValueError(f"split.{name} {list(limits)} is empty")
         if not by_parameter:
             return self
         if self.test_range is None and self.validation_range is None:

@@ -167,8 +167,8 @@ def _answer(process: subprocess.Popen[str], part: Sequence[str]) -> HeaderTable:
     if not text:
         # The worker failed: read its files here, where errors are reported.
         return read_share(part)
-    found = json.loads(text)
-    return HeaderTable.from_json(found)
+    table = json.loads(text)
+    return HeaderTable.from_json(table)
 
 
 class _Reading:
@@ -193,9 +193,9 @@ class _Reading:
         schema = header.schema
         if (gaps := _gaps(schema, path)) is not None:
             size = gaps[-1][1]
-            known = self.gaps.setdefault(size, [])
-            if gaps not in known:
-                known.append(gaps)
+            of_size = self.gaps.setdefault(size, [])
+            if gaps not in of_size:
+                of_size.append(gaps)
             with open(path, "rb", buffering=0) as file:
                 self.known[_metadata(file.fileno(), gaps)] = schema
         return schema, b"".join(

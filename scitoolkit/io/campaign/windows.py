@@ -69,7 +69,7 @@ class CampaignWindows(FileSource):
 
     @cached_property
     def _channels(self) -> list[tuple[str, str]]:
-        return [(c.name, p) for p, found in self.campaign.arrays.items() for c in found]
+        return [(c.name, p) for p, channels in self.campaign.arrays.items() for c in channels]
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the channels of a batch, (samples, offsets, *dims) each."""

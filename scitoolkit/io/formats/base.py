@@ -279,8 +279,8 @@ def recognised(path: Path) -> type[Format] | None:
 
 
 def _by_surety() -> list[type[Format]]:
-    known = [formats.get(name) for name in formats]
-    return sorted(known, key=lambda member: -member.highest_guess)
+    members = [formats.get(name) for name in formats]
+    return sorted(members, key=lambda member: -member.highest_guess)
 
 
 def writing_format(path: Path, default: str = "") -> type[Format]:
@@ -289,14 +289,14 @@ def writing_format(path: Path, default: str = "") -> type[Format]:
     Raises:
         ConfigError: there is no such format and no default.
     """
-    known = {s: formats.get(name) for name in formats for s in formats.get(name).suffixes}
-    if path.suffix in known:
-        return known[path.suffix]
+    by_suffix = {s: formats.get(name) for name in formats for s in formats.get(name).suffixes}
+    if path.suffix in by_suffix:
+        return by_suffix[path.suffix]
     if default:
         return formats.get(default)
     raise ConfigError(
         f"cannot tell a format from {path.name!r}",
-        allowed=", ".join(sorted(known)),
+        allowed=", ".join(sorted(by_suffix)),
         fix=f"-o {path.with_suffix('.nc').name}",
     )
 

@@ -72,15 +72,15 @@ class Hdf5(Format):
             file = h5py.File(path, "r")
         except OSError as error:
             raise DataError(f"cannot be opened as HDF5 ({error})", where=str(path)) from None
-        found: list[Variable] = []
+        variables: list[Variable] = []
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
-                found.append(_variable(name, item))
+                variables.append(_variable(name, item))
 
         with file:
             file.visititems(visit)
-        return found
+        return variables
 
     @classmethod
     def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:

@@ -35,8 +35,8 @@ class NetCDF3(Format):
         head = file_head(path, 4)
         if head[:3] != b"CDF":
             return None
-        known = "CDF-5 is not supported" if head == b"CDF\x05" else "format not recognised"
-        return f"{known} ({path.stat().st_size} bytes)", "nccopy -k nc4 IN OUT"
+        problem = "CDF-5 is not supported" if head == b"CDF\x05" else "format not recognised"
+        return f"{problem} ({path.stat().st_size} bytes)", "nccopy -k nc4 IN OUT"
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:

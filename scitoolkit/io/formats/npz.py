@@ -63,14 +63,14 @@ class Npz(Format):
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:
         """Return the numeric arrays from their headers, without reading values."""
-        found = []
+        variables = []
         with _reading(path), zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 shape, _, dtype, _ = _header(archive, member)
                 name = member.filename.removesuffix(".npy")
                 filters = "" if member.compress_type == zipfile.ZIP_STORED else "deflate"
                 if dtype.kind in "biufc":
-                    found.append(
+                    variables.append(
                         Variable(
                             name,
                             shape,
@@ -82,7 +82,7 @@ class Npz(Format):
                             member.compress_size,
                         )
                     )
-        return found
+        return variables
 
     @classmethod
     def row_readers(

@@ -45,7 +45,7 @@ def explained(loader: Explainable) -> dict[str, Any]:
     source = loader.files
     epochs, largest = _predicted(loader)
     useful = loader.order.num_samples * source.sample_nbytes / loader.world_size
-    found: dict[str, Any] = {
+    explanation: dict[str, Any] = {
         "layout": {name: layout_words(rows) for name, rows in source.rows.items()},
         "plan": plan_words(source),
         "samples_kept": loader.planner.capacity,
@@ -58,8 +58,8 @@ def explained(loader: Explainable) -> dict[str, Any]:
     }
     blocks = loader.order.blocks
     if blocks is not None:
-        found["mates"] = blocks.mates(loader.order.permutation(0), loader.order.batch_size)
-    return found
+        explanation["mates"] = blocks.mates(loader.order.permutation(0), loader.order.batch_size)
+    return explanation
 
 
 def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
@@ -74,8 +74,8 @@ def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
             for piece in pieces:
                 more = source.rows[piece.name].cost(piece.first, piece.last)
                 requests, nbytes = requests + more[0], nbytes + more[1]
-            kept = sum((p.last - p.first) * source.rows[p.name].row_nbytes for p in pieces)
-            largest = max(largest, kept)
+            nbytes_kept = sum((p.last - p.first) * source.rows[p.name].row_nbytes for p in pieces)
+            largest = max(largest, nbytes_kept)
         epochs.append((requests, nbytes))
     return epochs, largest
 

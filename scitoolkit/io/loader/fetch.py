@@ -22,18 +22,18 @@ class Fetched:
     """Results of the reads of one step.
 
     Args:
-        found: {variable: (rows, values) pairs}.
+        values: {variable: (rows, values) pairs}.
         errors: {variable: (rows, error) pairs}.
     """
 
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    values: dict[str, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
     errors: dict[str, list[tuple[np.ndarray, DataError]]] = field(default_factory=dict)
 
 
 def merge(into: Fetched, other: Fetched) -> None:
     """Add the results of other reads to `into`."""
-    for name, found in other.found.items():
-        into.found.setdefault(name, []).extend(found)
+    for name, values in other.values.items():
+        into.values.setdefault(name, []).extend(values)
     for name, errors in other.errors.items():
         into.errors.setdefault(name, []).extend(errors)
 
@@ -67,7 +67,7 @@ def _read_group(source: FileSource, name: str, pieces: list[Piece], result: Fetc
             _read_group(source, name, part, result)
     else:
         rows = np.concatenate([piece.rows for piece in pieces])
-        result.found.setdefault(name, []).append((rows, values))
+        result.values.setdefault(name, []).append((rows, values))
 
 
 class ReadAhead:

@@ -80,10 +80,10 @@ class RowSet:
         """Rows of a chunk in each file."""
         self.units: str = str(layout.attrs.get("units", ""))
         for reader, packing in zip(readers, self.packings, strict=True):
-            found = (reader.layout.row_shape, packing.result)
-            if found != (self.row_shape, self.dtype):
+            shape_and_dtype = (reader.layout.row_shape, packing.result)
+            if shape_and_dtype != (self.row_shape, self.dtype):
                 raise DataError(
-                    f"rows of shape {found[0]}, {found[1]}",
+                    f"rows of shape {shape_and_dtype[0]}, {shape_and_dtype[1]}",
                     where=reader.layout.where,
                     allowed=f"{self.row_shape}, {self.dtype}, as in {layout.path}",
                 )
@@ -247,8 +247,8 @@ class FileSource:
         values = {}
         for name, rows in self.rows.items():
             wanted, inverse = np.unique(self.rows_of(name, indices), return_inverse=True)
-            found = self.read_pieces(name, rows.pieces(wanted))
-            values[name] = found[inverse.reshape(len(indices), -1)]
+            frames = self.read_pieces(name, rows.pieces(wanted))
+            values[name] = frames[inverse.reshape(len(indices), -1)]
         return self.assemble(values)
 
     def read_pieces(self, name: str, pieces: Sequence[Piece]) -> np.ndarray:

@@ -217,15 +217,15 @@ def _refuse_rows(
 
 
 def _dataset(handle: h5py.File, name: str, path: Path) -> h5py.Dataset:
-    found = handle.get(name)
-    if not isinstance(found, h5py.Dataset):
+    dataset = handle.get(name)
+    if not isinstance(dataset, h5py.Dataset):
         raise missing_variable(name, array_names(handle), path)
-    if found.dtype.kind not in "biufc" or not found.ndim:
+    if dataset.dtype.kind not in "biufc" or not dataset.ndim:
         raise DataError(
-            f"{found.dtype} of shape {found.shape}, not a numeric array",
+            f"{dataset.dtype} of shape {dataset.shape}, not a numeric array",
             where=f"{path}: variable {name}",
         )
-    return found
+    return dataset
 
 
 def array_names(handle: h5py.File) -> list[str]:
@@ -262,14 +262,14 @@ def _filters(dataset: h5py.Dataset) -> list[tuple[Any, ...]]:
 
 
 def _attributes(dataset: h5py.Dataset) -> dict[str, Any]:
-    found = {}
+    attributes = {}
     for key in ATTRIBUTES:
         if key in dataset.attrs:
             value = dataset.attrs[key]
             value = value.decode() if isinstance(value, bytes) else value
             several = key in ("missing_value", "valid_range") and np.size(value) > 1
-            found[key] = value if several or isinstance(value, str) else np.ravel(value)[0]
-    return found | implied_fill(dataset, found)
+            attributes[key] = value if several or isinstance(value, str) else np.ravel(value)[0]
+    return attributes | implied_fill(dataset, attributes)
 
 
 def implied_fill(dataset: h5py.Dataset, attributes: Mapping[str, Any]) -> dict[str, float]:

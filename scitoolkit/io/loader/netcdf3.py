@@ -38,14 +38,14 @@ def netcdf3_readers(
             first dim.
     """
     require_whole_netcdf3(path)
-    found = {v.name: v for v in classic_variables(path)}
+    variables = {v.name: v for v in classic_variables(path)}
     file = DataFile(path)
     readers: dict[str, RowReader] = {}
     for name in names:
-        if name not in found or not found[name].shape or found[name].dtype.kind == "S":
-            present = [n for n, v in found.items() if v.shape and v.dtype.kind != "S"]
+        if name not in variables or not variables[name].shape or variables[name].dtype.kind == "S":
+            present = [n for n, v in variables.items() if v.shape and v.dtype.kind != "S"]
             raise missing_variable(name, present, path)
-        v = found[name]
+        v = variables[name]
         layout = layout_of(
             name=name,
             path=str(path),

@@ -157,8 +157,8 @@ def _extent(extent: Extent, dim: str, length: int, where: str) -> slice:
 def _readers(
     file: Path, names: list[str], wanted: _Wanted, allow_unwritten: bool
 ) -> dict[str, RowReader]:
-    found = format_of(file)
-    return found.row_readers(file, names, wanted, allow_unwritten=allow_unwritten)
+    format_class = format_of(file)
+    return format_class.row_readers(file, names, wanted, allow_unwritten=allow_unwritten)
 
 
 def _same_lengths(readers: Mapping[str, RowReader], file: Path) -> None:

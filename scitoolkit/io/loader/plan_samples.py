@@ -66,8 +66,8 @@ class _Sweep:
         """Return the remaining supply of each (t, rank): its hits and a share of fresh samples."""
         num_ranks = self.planner.num_ranks
         held, following = self.held[first:], self.next_step[first:]
-        known = following >= 0
-        mine, fresh = known & (held >= 0), known & (held < 0)
+        recurring = following >= 0
+        mine, fresh = recurring & (held >= 0), recurring & (held < 0)
         size = (self.num_steps + 1) * num_ranks
         flat = np.bincount(following[mine] * num_ranks + held[mine], minlength=size)
         shared = np.bincount(following[fresh], minlength=self.num_steps + 1)

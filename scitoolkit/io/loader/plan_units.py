@@ -154,15 +154,15 @@ class _Sweep:
         if len(uses):
             self.end[r] = max(self.end[r], uses[-1] + 1)
         out = self._evict(r, int(self.num_held[r]) - self.planner.capacity)
-        kept = uses[self.held[r, uses]]
-        self.holder[self.uses[kept]] = r
+        cached = uses[self.held[r, uses]]
+        self.holder[self.uses[cached]] = r
         # Only evicted samples that were cached before this step are dropped.
         evicted = self.uses[np.setdiff1d(out, uses, assume_unique=True)]
         self.holder[evicted] = -1
         self.drops.put(step, r, evicted)
-        self.adds.put(step, r, self.uses[kept])
+        self.adds.put(step, r, self.uses[cached])
         if self.planner.num_ranks > 1:
-            np.add.at(self.load[:, r], self._step_of(kept), 1)
+            np.add.at(self.load[:, r], self._step_of(cached), 1)
             gone = self._step_of(np.setdiff1d(out, uses, assume_unique=True))
             np.subtract.at(self.load[:, r], gone, 1)
 
@@ -191,8 +191,8 @@ class _Sweep:
         parts = [np.empty(0, np.int64)]
         while count > 0:
             begin = max(0, int(self.end[r]) - _SCAN)
-            found = begin + np.flatnonzero(self.held[r, begin : self.end[r]])
-            out = found[-count:]
+            occupied = begin + np.flatnonzero(self.held[r, begin : self.end[r]])
+            out = occupied[-count:]
             self.held[r, out] = False
             self.num_held[r] -= len(out)
             count -= len(out)

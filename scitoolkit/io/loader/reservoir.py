@@ -83,11 +83,11 @@ class Reservoir:
     def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         """Return the windows `slot * windows + window`, (samples, steps, *dims) each."""
         slots, starts = np.divmod(indices, self.windows)
-        found = {}
+        windows = {}
         for key, column in self.columns.items():
             rows = (starts + self.before)[:, None] + np.array(column.offsets)
-            found[key] = self._arrays[column.variable][slots[:, None], rows]
-        return found
+            windows[key] = self._arrays[column.variable][slots[:, None], rows]
+        return windows
 
     def describe(self) -> dict[str, Any]:
         """Return the shapes and columns (JSON types)."""

@@ -102,8 +102,8 @@ class ReservoirSchedule:
     def draw(self) -> np.ndarray:
         """Return this step's windows, `slot * windows + window`, and advance to the next step."""
         rng = np.random.default_rng([self.seed, _SLOTS, self.step])
-        each, rest = divmod(self.batch_size, self.capacity)
-        slots = np.tile(np.arange(self.capacity), each)
+        laps, rest = divmod(self.batch_size, self.capacity)
+        slots = np.tile(np.arange(self.capacity), laps)
         slots = np.concatenate([slots, rng.permutation(self.capacity)[:rest]])
         self.step += 1
         return np.array([s * self.windows + self._next_window(s) for s in slots.tolist()])

@@ -121,13 +121,13 @@ class SampleCache:
         enter_as, taken = replacements.of[enter], replacements.of[samples]
         values = {}
         for name, buffer in self.buffers.items():
-            found = fetched.found.get(name, [])
-            values[name] = self._values(name, taken, buffer, found)
+            reads = fetched.values.get(name, [])
+            values[name] = self._values(name, taken, buffer, reads)
             new, slots = buffer.update(
                 self.source.rows_of(name, enter_as).ravel(),
                 self.source.rows_of(name, leave).ravel(),
             )
-            scatter(found, new, slots, buffer.pool)
+            scatter(reads, new, slots, buffer.pool)
         self.held[step.drop] = False
         self.held[enter] = True
         return values
@@ -165,5 +165,5 @@ class SampleCache:
         """Return the rows of samples that are neither cached nor read yet, sorted."""
         needed = np.unique(self.source.rows_of(name, samples))
         needed = needed[self.buffers[name].slot[needed] < 0]
-        have = [rows for rows, _ in fetched.found.get(name, [])]
+        have = [rows for rows, _ in fetched.values.get(name, [])]
         return np.setdiff1d(needed, np.concatenate(have)) if have else needed

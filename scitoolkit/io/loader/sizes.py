@@ -26,8 +26,8 @@ def nbytes_of(size: int | str, name: str = "size") -> int:
     """
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]i?)?b?\s*", str(size), re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]i?)?b?\s*", str(size), re.IGNORECASE)
+    if not match:
         raise ConfigError(f"{name} {size!r} is not a size", allowed="bytes, or 512MiB, 4GiB, ...")
-    prefix = (found[2] or "").lower()
-    return int(float(found[1]) * {**_FACTORS, **_BINARY}[prefix])
+    prefix = (match[2] or "").lower()
+    return int(float(match[1]) * {**_FACTORS, **_BINARY}[prefix])

@@ -187,14 +187,14 @@ def _attributes(array: Any) -> dict[str, Any]:
     xarray stores `_FillValue` as the array's fill value in format 2, and as the bytes of a float64
     in base 64 in format 3.
     """
-    found = {key: array.attrs[key] for key in ATTRIBUTES if key in array.attrs}
-    fill = found.get("_FillValue")
+    attributes = {key: array.attrs[key] for key in ATTRIBUTES if key in array.attrs}
+    fill = attributes.get("_FillValue")
     if isinstance(fill, str) and np.dtype(array.dtype).kind == "f":
         with contextlib.suppress(ValueError):  # text written by another program
-            found["_FillValue"] = struct.unpack("<d", base64.b64decode(fill, validate=True))[0]
+            attributes["_FillValue"] = struct.unpack("<d", base64.b64decode(fill, validate=True))[0]
     elif "_ARRAY_DIMENSIONS" in array.attrs and fill is None and array.fill_value is not None:
-        found["_FillValue"] = array.fill_value
-    return found
+        attributes["_FillValue"] = array.fill_value
+    return attributes
 
 
 class ZarrReader(CopyingReader):

@@ -48,7 +48,7 @@ def generate(tiles: Tiles) -> str:
         "forward",
         ("X", "LEFT", "RIGHT", "SLOPE"),
         row=(SLOPE, f"left = tl.load(LEFT + i * {tiles.heads} + h)"),
-        each=(
+        tile=(
             f"s = left + {tiles.numbers_of('RIGHT', 'j')}",
             f"score = {LEAKY.format('s')}",
             f"x = {x}",
@@ -65,7 +65,7 @@ def generate(tiles: Tiles) -> str:
             f"right = tl.load(RIGHT + i * {tiles.heads} + h)",
             f"x = {tiles.row_of('X', 'i')}",
         ),
-        each=(
+        tile=(
             f"s = right + {tiles.numbers_of('LEFT', 'j')}",
             f"g = {tiles.rows_of('GRAD', 'j')}",
             *_weigh(tiles, LEAKY.format("s"), "j", "g * x[None, :]"),
@@ -93,7 +93,7 @@ def generate_additive(tiles: Tiles) -> str:
         "forward",
         ("X", "LEFT", "VECTOR", "SLOPE"),
         row=(SLOPE, vector, left),
-        each=(f"x = {x}", "t = left[None, :] + x", *score),
+        tile=(f"x = {x}", "t = left[None, :] + x", *score),
         score="score",
         rows={"OUT": "x"},
     )
@@ -101,7 +101,7 @@ def generate_additive(tiles: Tiles) -> str:
         "rows",
         ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
         row=(SLOPE, vector, left, f"g = {tiles.row_of('GRAD', 'i')}"),
-        each=(
+        tile=(
             f"x = {x}",
             "t = left[None, :] + x",
             *score,
@@ -116,7 +116,7 @@ def generate_additive(tiles: Tiles) -> str:
         "columns",
         ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
         row=(SLOPE, vector, f"x = {tiles.row_of('X', 'i')}"),
-        each=(
+        tile=(
             f"t = {tiles.rows_of('LEFT', 'j')} + x[None, :]",
             *score,
             f"g = {tiles.rows_of('GRAD', 'j')}",

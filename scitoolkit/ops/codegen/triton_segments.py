@@ -136,17 +136,17 @@ class Reduction:
         name: name of the kernel.
         inputs: names of the input arrays; the dtype is that of X.
         row: lines executed for a row `i` and head `h`.
-        each: lines executed for a tile of nonzeros `e` in columns `j`, with the mask `inside`.
+        tile: lines executed for a tile of nonzeros `e` in columns `j`, with the mask `inside`.
         rows: outputs with one element per lane: name and the tile's term.
         numbers: outputs with one element per head: name and the tile's term.
-        score: a name assigned in `each`. If set, terms are averaged with the softmax of the score,
+        score: a name assigned in `tile`. If set, terms are averaged with the softmax of the score,
             and the first output is the logarithm of the sum of exp(score), 0 for an empty row.
         into: add the sums to the outputs' previous values.
     """
 
     name: str
     inputs: tuple[str, ...]
-    each: tuple[str, ...]
+    tile: tuple[str, ...]
     rows: dict[str, str]
     row: tuple[str, ...] = ()
     numbers: dict[str, str] = field(default_factory=dict)
@@ -163,8 +163,8 @@ def generate(reduction: Reduction, tiles: Tiles) -> str:
     """Return the Triton source of a reduction's kernels, without the imports in `HEAD`.
 
     Example:
-        >>> each = ("a = tl.load(A + e, mask=inside, other=0.0)",)
-        >>> count = Reduction("count", ("X", "A"), each, {}, numbers={"OUT": "a"})
+        >>> tile = ("a = tl.load(A + e, mask=inside, other=0.0)",)
+        >>> count = Reduction("count", ("X", "A"), tile, {}, numbers={"OUT": "a"})
         >>> "def count_pieces(pointer, ends, column," in generate(count, Tiles(1, 1, 128, 1024))
         True
     """
@@ -281,7 +281,7 @@ def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
         f"    e = first + tl.arange(0, {count})",
         "    inside = e < end",
         "    j = tl.load(column + e, mask=inside, other=0).to(tl.int64)",
-        *("    " + line for line in reduction.each),
+        *("    " + line for line in reduction.tile),
         *("    " + line for line in _add(reduction, reduction.rows, reduction.numbers)),
         *_finish(reduction),
     ]

@@ -17,7 +17,7 @@ def test_months_are_even_and_a_missing_one_is_a_breakpoint():
     months = np.arange("1999-01", "2002-01", dtype="M8[M]").astype("M8[ns]")
     assert read_time_axis(_field(months)).breakpoints == ()
     (breakpoint,) = read_time_axis(_field(np.delete(months, 7))).breakpoints
-    assert (breakpoint.index, breakpoint.expected, breakpoint.found) == (7, 31.0, 62.0)
+    assert (breakpoint.index, breakpoint.expected, breakpoint.actual) == (7, 31.0, 62.0)
 
 
 def test_two_conventions_of_the_week_meet_in_a_breakpoint():
