@@ -141,6 +141,8 @@ MODELS = {
     "topk of features": lambda: Between(Function(lambda x: x * x.topk(2).values.sum(1, True))),
     "topk": lambda: Between(Function(lambda x: x - x.topk(4, 0).values.mean(0))),
     "GraphSAGE": lambda: pyg.GraphSAGE(6, 8, 2, 3, norm="layer", dropout=0.5),
+    "first rows": lambda: Between(Function(lambda x: x - x[:1])),
+    "order": lambda: Between(Function(lambda x: x[x[:, 0].argsort()])),
     **{f"{r} onto sources": lambda r=r: Function(onto_sources(r)) for r in REDUCTIONS},
 }
 
@@ -208,7 +210,7 @@ class Embedding(nn.Module):
 
 
 REFUSED = {
-    "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
+    "first rows": (lambda: OnSections(lambda h, e: h - h[:1]), r"module \(the model itself\)"),
     "gumbel over nodes": (
         lambda: Between(Function(lambda x: nn.functional.gumbel_softmax(x, dim=0))),
         "gumbel_softmax over nodes",
@@ -217,7 +219,7 @@ REFUSED = {
         lambda: Between(Function(lambda x: x + x[torch.randperm(x.size(0))])),
         "random numbers of randperm",
     ),
-    "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
+    "order": (lambda: OnSections(lambda h, e: h[h[:, 0].argsort()]), r"\(the model itself\)"),
     "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
 }
