@@ -212,11 +212,11 @@ class Embedding(nn.Module):
 REFUSED = {
     "first rows": (lambda: OnSections(lambda h, e: h - h[:1]), r"module \(the model itself\)"),
     "gumbel over nodes": (
-        lambda: Between(Function(lambda x: nn.functional.gumbel_softmax(x, dim=0))),
+        lambda: OnSections(lambda h, e: nn.functional.gumbel_softmax(h, dim=0)),
         "gumbel_softmax over nodes",
     ),
     "permutation": (
-        lambda: Between(Function(lambda x: x + x[torch.randperm(x.size(0))])),
+        lambda: OnSections(lambda h, e: h + h[torch.randperm(h.size(0))]),
         "random numbers of randperm",
     ),
     "order": (lambda: OnSections(lambda h, e: h[h[:, 0].argsort()]), r"\(the model itself\)"),
