@@ -126,9 +126,7 @@ class LocalRows:
             Unsupported: the rows are between two constants, which count local rows.
         """
         if tag is not None and tag.is_section and self.ranks.size > 1:
-            raise Unsupported(
-                "rows `x[a:b]` of nodes or edges, joined with those of other processes"
-            )
+            raise Unsupported("rows `x[a:b]` of nodes or edges joined with those of other ranks")
 
     def extended(self, x: Tensor, dim: int) -> Tensor:
         """Return the rows followed by halo rows."""
