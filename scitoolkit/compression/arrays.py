@@ -45,7 +45,15 @@ def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """
     if not isinstance(values, np.ma.MaskedArray):
         return values, None
-    return values.filled(), np.ma.getmaskarray(values)
+    # numpy's fill value of 1e20 is Inf in float16.
+    with np.errstate(over="ignore"):
+        return values.filled(), np.ma.getmaskarray(values)
+
+
+def masked_array(values: np.ndarray, mask: Any, fill_value: Any) -> np.ma.MaskedArray:
+    """Return values with a mask and the fill value of the array that was compressed."""
+    with np.errstate(over="ignore"):  # as in `split_mask`
+        return np.ma.MaskedArray(values, mask, fill_value=fill_value)
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:

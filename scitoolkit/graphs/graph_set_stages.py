@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.results import Results
+from scitoolkit.core.results import Results, metric_words
 from scitoolkit.graphs import baselines
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
@@ -86,6 +86,8 @@ class GraphSetStages(GraphSetData, Stages):
         inputs = baselines.composition(data, of_nodes, node["categories"])[train]
         coefficients: list[list[float]] = []
         if inputs.shape[1] <= baselines.MAX_COMPOSITION:
+            # Where a target grows with the number of atoms, as an energy does, the network learns
+            # only what the linear model leaves, whose scale is that of the differences of interest.
             fitted = baselines.fitted_composition(inputs, values)
             coefficients, rest = fitted.tolist(), values - inputs @ fitted
         if config.data.reference == "composition":
@@ -211,8 +213,8 @@ class GraphSetStages(GraphSetData, Stages):
             target.merit,
             better=target.better,
             table=f"{what} of graphs",
-            heading=target.merit,
-            label=target.merit,
+            heading=metric_words(target.merit),
+            label=metric_words(target.merit),
             unit=unit,
         )
 

@@ -164,11 +164,15 @@ def _statistics_lost(metrics: Mapping[str, Any]) -> list[str]:
         if best and measured[best] < ours:
             scale, unit = (1, "decades") if key in _SPECTRUM_NAMES else (100, "%")
             name = key.removesuffix("_error").replace("_", " ")
+            for person in ("taylor", "kolmogorov"):
+                name = name.replace(person, person.capitalize())
             rival = f"{best} {scale * measured[best]:.3g} {unit}"
-            lost.append(f"{name} ({rival}, model {scale * ours:.3g} {unit})")
+            text = f"{name} ({rival}, model {scale * ours:.3g} {unit})"
+            lost.append((ours / measured[best] if measured[best] else math.inf, text))
     if not lost:
         return []
-    return [f"Interpolation has a smaller error than the model in: {', '.join(lost)}."]
+    named = ", ".join(text for _, text in sorted(lost, reverse=True))
+    return [f"Interpolation has a smaller error than the model in: {named}."]
 
 
 def over_simulations(results: Sequence[Results], fields: Sequence[str]) -> Results:
@@ -249,6 +253,8 @@ class Case:
         for dim, count, n, wraps, least in zip(
             grid.dims, grid.shape, every, closed, head.window, strict=True
         ):
+            # Along an open dim both end nodes have to be coarse ones, or the fine nodes beyond
+            # would be an extrapolation; a periodic dim has to be filled by whole coarse cells.
             used = count - count % n if wraps else (count - 1) // n * n + 1
             if wraps and used != count:
                 raise DataError(
@@ -470,6 +476,8 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
     residuals = physics.evaluate(streams, torch.from_numpy(points)[None])
     rows: list[list[float | int | str | None]] = []
     for name, residual in residuals.items():
+        # `physics` divides by the terms of the training data; the column next to it, that of the
+        # truth, is over the terms of this simulation.
         size = float(residual.square().mean().sqrt()) * physics.scales[name] / scales[name]
         metrics[f"residual_{name}"] = number(size)
         rows.append([name, number(size), number(report.ratios[name])])

@@ -40,12 +40,12 @@ def exponents(p: int, kind: Kind, dims: int) -> list[Exponents]:
         >>> len(exponents(2, "serendipity", 3)), len(exponents(2, "tensor", 3))
         (20, 27)
     """
-    found = [
+    monomials = [
         e
         for e in itertools.product(range(p + 1), repeat=dims)
         if kind == "tensor" or sum(k for k in e if k > 1) <= p
     ]
-    return sorted(found, key=lambda e: (sum(e), e))
+    return sorted(monomials, key=lambda e: (sum(e), e))
 
 
 @cache
@@ -117,6 +117,8 @@ def normalised(value: Fraction, *squares: Fraction) -> float:
     if not value:
         return 0.0
     ratio = value * value / math.prod(squares)
+    # Both integer roots are exact to 128 bits behind the point, far beyond a double: the quotient
+    # is rounded once, and equal constants are equal bit for bit.
     root = Fraction(math.isqrt(ratio.numerator << 256), math.isqrt(ratio.denominator << 256))
     return math.copysign(float(root), value)
 

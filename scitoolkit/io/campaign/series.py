@@ -89,6 +89,7 @@ class Series:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
             where = f"{path}: variable {stored.name}"
+            # PDEBench stores both ends of every step.
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
                     "%s: %s has %d values for %d rows; assuming that the last one is the end of "
@@ -155,6 +156,8 @@ def _unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
     """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
     fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
     numbers = [f for f in fills if f.dtype.kind in "iuf"]
+    # Fill values are stated in the packed numbers, so that they are compared before scale and
+    # offset.
     missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
     packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
     if packed:
@@ -199,6 +202,7 @@ def _gaps(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
     steps = np.diff(values.astype(np.float64))
     typical = float(np.median(steps))
     longer = steps > _GAP * typical
+    # The median is not moved by a few gaps. If the other steps vary as well, long ones are no gaps.
     if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
         return ()
     rows = tuple((np.flatnonzero(longer) + 1).tolist())
@@ -325,6 +329,7 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
+    # Members of an ensemble begin at the same time: only a chain of later beginnings is a restart.
     if not all(numbers[a][0] < numbers[b][0] <= numbers[a][-1] for a, b in pairs):
         return
     before, after = series[pairs[0][0]], series[pairs[0][1]]
