@@ -140,6 +140,7 @@ class DistributedCount(int):
             return function(_total(a), _total(b))
         size = function(index(a), index(b))
         counted = a if isinstance(a, DistributedCount) else b
+        assert isinstance(counted, DistributedCount)
         return DistributedCount.with_total(
             size, lambda: function(_total(a), _total(b)), counted.converted
         )
