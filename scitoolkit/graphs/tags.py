@@ -139,7 +139,7 @@ class DistributedCount(int):
         if not (isinstance(a, int) and isinstance(b, int)):
             return function(_total(a), _total(b))
         size = function(index(a), index(b))
-        counted = a if isinstance(a, DistributedCount) else b
+        counted = next(side for side in (a, b) if isinstance(side, DistributedCount))
         return DistributedCount.with_total(
             size, lambda: function(_total(a), _total(b)), counted.converted
         )
