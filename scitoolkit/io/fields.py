@@ -36,6 +36,7 @@ from scitoolkit.io.coordinates import (
     require_numbers,
 )
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
+from scitoolkit.io.meanings import other_meaning
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
 from scitoolkit.io.table import is_table, open_table
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 PathLike = str | os.PathLike[str]
+_MAX_STILL = 2**20
+"""Values of a field without a time that are compared between files."""
 Dims = Sequence[str] | Mapping[str, Sequence[str]]
 
 
@@ -237,7 +240,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
             parts.append(_open_one(path, dims, {} if chunks is None else chunks))
         dim = _shared_time_dim(parts[0], str(paths[0]))
         _require_same_units(parts, paths)
-        _require_same_scalars(parts, paths)
+        _require_same_still(parts, paths, dim)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
@@ -270,10 +273,16 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
 
 
 def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if files state different units for a variable or coordinate."""
+    """Raise DataError if files state other units or another meaning of a variable."""
     for part, path in zip(parts[1:], paths[1:], strict=True):
         for name, first in parts[0].variables.items():
             other = part.variables.get(name, first)
+            if (differs := other_meaning(first.attrs, other.attrs)) is not None:
+                raise DataError(
+                    f"{differs[0]}, but {differs[1]} in {paths[0]}",
+                    where=f"{path}: variable {name}",
+                    fix="join files of one quantity only",
+                )
             units = [str(a.attrs.get("units", "")) for a in (first, other)]
             if all(units) and not same_unit(*units):
                 raise DataError(
@@ -283,19 +292,25 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
                 )
 
 
-def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
+def _require_same_still(parts: Sequence[xr.Dataset], paths: Sequence[Path], dim: str) -> None:
     """Raise DataError if a value differs that a join along time would take from the first file.
 
-    A member, a height or a parameter tells files apart; the times of a file do not. So do the
-    latitudes and longitudes of curvilinear grids.
+    A member, a height or a parameter tells files apart; the times of a file do not. So do masks,
+    and the latitudes and longitudes of curvilinear grids.
     """
     for part, path in zip(parts[1:], paths[1:], strict=True):
+        for name in sorted(map(str, {*parts[0].indexes} ^ {*part.indexes})):
+            if name in parts[0].dims and name in part.dims:
+                lacking, having = (path, paths[0]) if name in parts[0].indexes else (paths[0], path)
+                raise _unstated_coordinate(name, lacking, having)
         for name, first in parts[0].variables.items():
             other = part.variables.get(name)
             if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
                 continue
+            if dim in first.dims:
+                continue
             if first.ndim:
-                _require_same_place(str(name), first, other, str(path), str(paths[0]))
+                _require_same_values(str(name), first, other, str(path), str(paths[0]))
                 continue
             if role_by_name(str(name)) == "time" or role_by_metadata(first.attrs) == "time":
                 continue
@@ -308,13 +323,23 @@ def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) ->
                 )
 
 
-def _require_same_place(
+def _unstated_coordinate(name: object, path: Path, other: Path) -> DataError:
+    return DataError(
+        f"no coordinate {name}, which {other} has, so that its order is not known",
+        where=str(path),
+        fix=f"write {name} in all files",
+    )
+
+
+def _require_same_values(
     name: str, first: xr.Variable, other: xr.Variable, path: str, first_path: str
 ) -> None:
-    """Raise DataError if latitudes or longitudes of cells differ between two files."""
+    """Raise DataError if a field without a time, such as a mask or places, differs between files.
+
+    A join takes it from the first file.
+    """
     role = role_by_metadata(first.attrs) or role_by_name(name)
-    timed = any(role_by_name(str(d)) == "time" for d in first.dims)
-    if first.ndim < 2 or timed or role not in ("latitude", "longitude"):
+    if first.size > _MAX_STILL and role not in ("latitude", "longitude"):
         return
     same = first.dims == other.dims and first.shape == other.shape
     if not same or not np.allclose(first, other, rtol=1e-5, atol=1e-5, equal_nan=True):

@@ -129,7 +129,8 @@ class Campaign:
             stored
             if not turned
             else {
-                dim: self.coordinates[dim] if dim in turned else one for dim, one in stored.items()
+                dim: self.coordinates.get(dim, one) if dim in turned else one
+                for dim, one in stored.items()
             }
         )
 
@@ -289,6 +290,7 @@ def open_campaign(
         require_same_entries(segments, used.values(), options)
         if several:
             require_same_places(segments, channels.values())
+        if several or len(segments.groups) > 1:
             turned = find_turns(segments, channels.values())
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
             segments = replace(segments, turns=tuples)

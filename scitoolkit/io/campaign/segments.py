@@ -27,6 +27,7 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
+from scitoolkit.io.meanings import other_meaning
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -340,9 +341,11 @@ class _Rows:
             stored = header.variables.get(full_name(group, path))
             if stored is None:
                 raise missing_field(full_name(group, path), header, header.variables)
-            units = str(stored.attrs.get("units", ""))
+            units = self.layout.units(header, full_name(group, path))
             arrays_of_file.append(replace(arrays[path], shape=stored.shape, units=units))
             _require_same(arrays_of_file[-1], expected, stored.name, header, self.first)
+            name = full_name(self.layout.groups(self.first)[0], path)
+            _require_same_meaning(stored, self.first.variables.get(name), header, self.first)
         count = _extent(arrays_of_file, TIME, header)
         written = self.layout.written(header)
         if written is not None and count is not None and written < count:
@@ -371,6 +374,19 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
             f"unit {found.units!r}",
             where=where,
             allowed=f"{expected.units!r}, as in {first.path}",
+        )
+
+
+def _require_same_meaning(
+    stored: Stored, expected: Stored | None, header: Header, first: Header
+) -> None:
+    differs = other_meaning(expected.attrs, stored.attrs) if expected is not None else None
+    if differs is not None:
+        raise DataError(
+            differs[0],
+            where=f"{header.path}: variable {stored.name}",
+            allowed=f"{differs[1]}, as in {first.path}",
+            fix="leave out the files of the other quantity, or give it another name",
         )
 
 
