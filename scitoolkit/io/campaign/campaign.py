@@ -337,7 +337,8 @@ def _require_grid(header: Header, channel: Channel, options: Options) -> None:
         f"an unstructured mesh: {(numbered or space)[-1]} numbers its cells",
         where=f"{header.path}: variable {channel.array.path}",
         allowed="rows on a grid with a dim for each direction",
-        fix="a mesh or graph job (scitoolkit init graph), or interpolate to a grid",
+        fix="interpolate to a grid, or write cells and neighbours as the nodes and edges of a "
+        "graph in .npz for scitoolkit init graph",
     )
 
 

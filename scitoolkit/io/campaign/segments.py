@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -221,6 +223,7 @@ def find_segments(
             raise error
         skipped[name] = str(error)
 
+    _require_one_tile(files.files.paths)
     series: list[Series] = []
     reading = _Rows(first, layout, used, options)
     for number, path in enumerate(files.files.paths):
@@ -253,6 +256,31 @@ def find_segments(
     for name, why in skipped.items():
         _logger.warning("skipped %s: %s", name, why)
     return _columns(files, grouped, skipped)
+
+
+_TILE = re.compile(r"[._-]tile_?(\d+)(?=[._-]|$)", re.IGNORECASE)
+
+
+def _require_one_tile(paths: Sequence[str]) -> None:
+    """Refuse files of several tiles of one sphere or domain, which are no simulations.
+
+    Raises:
+        DataError: with two tiles that are called alike but for their numbers.
+    """
+    tiles: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        if (tile := _TILE.search(os.path.basename(path))) is None:
+            continue
+        name = path.replace(tile[0], "")
+        number, first = tiles.setdefault(name, (tile[1], path))
+        if number != tile[1]:
+            raise DataError(
+                f"tile {tile[1]} of a domain, and {first} is tile {number} of it: each would be a "
+                "simulation with walls that are none",
+                where=path,
+                allowed="one tile, or files of the whole domain",
+                fix=f"fregrid, or a pattern such as *{tile[0]}*",
+            )
 
 
 def _without_incomplete(

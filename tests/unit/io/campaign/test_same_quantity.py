@@ -109,3 +109,11 @@ def test_joined_files_agree_in_what_has_no_time(tmp_path, change, match):
         (change(data) if number else data).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
     with pytest.raises(DataError, match=match):
         open_fields(tmp_path / "*.nc")
+
+
+def test_tiles_of_one_domain_are_no_simulations(tmp_path):
+    for number in (1, 2):
+        save(tmp_path / f"atmos.tile{number}.nc", wave(seed=number))
+    with pytest.raises(DataError, match=r"tile 2 of a domain, and .*tile1.nc is tile 1"):
+        open_campaign(tmp_path)
+    assert open_campaign(tmp_path / "*.tile1*").found.index.num_rows == 12
