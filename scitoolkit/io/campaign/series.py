@@ -284,6 +284,13 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
             )
         sets = _sets(series)
         joined = {key: _in_time(members, options) for key, members in sets.items()}
+        if any(parts and len(parts) > 1 for parts in joined.values()):
+            # Files are parts of simulations: where one is missing, its simulation has a gap.
+            joined |= {
+                key: _in_time(sets[key], options, required=True)
+                for key, parts in joined.items()
+                if not parts
+            }
         if len(sets) < len(series) and all(joined.values()):
             return {key: members or [] for key, members in joined.items()}
         for members in sets.values():
@@ -297,11 +304,19 @@ def _members(series: Sequence[Series], options: Options) -> dict[str, list[Serie
     for one in series:
         by_member.setdefault((one.group, one.member), []).append(one)
     paths = {s.path for s in series}
-    if len(paths) < 2 or any(len(m) != len(paths) for m in by_member.values()):
+    shared = [parts for parts in by_member.values() if len(parts) > 1]
+    whole = [_in_time(parts, options) for parts in shared]
+    if len(paths) < 2 or not whole or any(p is None or _parameters(p) for p in whole):
         return {}
-    whole = [_in_time(parts, options) for parts in by_member.values()]
-    if any(parts is None or _parameters(parts) for parts in whole):
-        return {}
+    lacking = next((p for p in by_member.values() if len(p) != len(paths)), None)
+    if lacking is not None:
+        raise DataError(
+            f"member {lacking[0].member} is in {len(lacking)} of {len(paths)} files whose times "
+            "continue",
+            where=lacking[0].path,
+            allowed="the same members in all parts",
+            fix="data.select of one member, or data.files=simulations",
+        )
     _logger.info("%d files are parts of %d members: their times continue", len(paths), len(whole))
     return {parts[0].name: parts for parts in whole if parts}
 
