@@ -16,6 +16,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
+from scitoolkit.io.campaign.file_names import name_parts
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored, full_name
 from scitoolkit.io.campaign.layouts import (
@@ -27,7 +28,7 @@ from scitoolkit.io.campaign.layouts import (
     missing_field,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
-from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
+from scitoolkit.io.campaign.series import Series, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
 from scitoolkit.io.meanings import other_meaning
 
