@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from logging import Logger
 from typing import Annotated, Any, Literal
 
@@ -27,11 +27,15 @@ from scitoolkit.training.memory.config import MemoryConfig, PruningConfig
 from scitoolkit.training.optim.groups import ParameterGroup
 from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
+from scitoolkit.training.requirements import (
+    TrainingPart,
+    changed_keys,
+    optimizer_refusals,
+    refusals,
+)
 from scitoolkit.training.strategies.config import (
     DataParallel,
-    Mesh,
     Precision,
-    Sharded,
     ShardingConfig,
     Single,
     StrategyConfig,
@@ -192,11 +196,16 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> TrainingConfig:
-        optimizer, strategy = self.optimizer, self.named_strategy()
-        if strategy is not None and strategy.shards_parameters and not optimizer.shardable:
-            raise ValueError(_not_shardable(optimizer.name, strategy.name))
+        """Refuse choices that do not work together, by what each part says of itself."""
         if self.ema_decay is not None and self.swa_start is not None:
             raise ValueError("ema_decay and swa_start both average the weights: remove one")
+        optimizer, strategy, changed = self.optimizer, self.named_strategy(), changed_keys(self)
+        for label, part, needs in self._parts(strategy):
+            reasons = optimizer_refusals(
+                label, needs, optimizer, {name: optimizers.get(name) for name in optimizers}
+            )
+            for why in (*reasons, *refusals(label, part, changed)):
+                raise ValueError(why)
         if self.parameter_groups and not optimizer.grouped:
             raise ValueError(f"optimizer {optimizer.name} takes no parameter_groups")
         if any(g.weight_decay is not None for g in self.parameter_groups):
@@ -204,19 +213,11 @@ class TrainingConfig(Config):
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
         if refusal := (strategy or DataParallel()).refusal(self.exchange):
             raise ValueError(refusal)
-        if self.sharding != ShardingConfig() and not hasattr(strategy, "sharding"):
-            raise ValueError("sharding is only read by strategy sharded: remove it")
-        if self.mesh != MeshAxes() and not isinstance(strategy, Mesh):
-            raise ValueError("mesh is only read by strategy mesh: remove it")
-        self._of_sharding(strategy)
-        if isinstance(strategy, Mesh):
-            self._of_mesh()
-        if self.pruning is not None:
-            self._of_pruning(strategy)
-        if optimizer.uses_residuals:
-            self._of_residuals(optimizer.name)
-        if self.memory is not None and self.compile:
-            raise ValueError("memory.activations needs compile: false")
+        self._read_by((strategy or DataParallel()).name, changed)
+        if self.gather_precision not in ("float32", self.precision):
+            raise ValueError("gather_precision bf16 computes in bf16: it needs precision bf16")
+        if self.sharding.offload and self.device == "cpu":
+            raise ValueError("sharding.offload needs a GPU to offload from, device is cpu")
         if self.precision not in optimizer.precisions:
             raise ValueError(
                 f"optimizer {optimizer.name} needs precision {' or '.join(optimizer.precisions)}, "
@@ -224,53 +225,31 @@ class TrainingConfig(Config):
             )
         return self
 
-    def _of_sharding(self, strategy: StrategyConfig | None) -> None:
-        """Reject unsupported combinations of sharding, precision and device."""
-        if self.gather_precision != "float32":
-            if not isinstance(strategy, Sharded) or self.sharding.stage != 3:
-                raise ValueError("gather_precision is only read by strategy sharded at stage 3")
-            if self.precision != self.gather_precision:
-                raise ValueError("gather_precision bf16 computes in bf16: it needs precision bf16")
-        if self.sharding.offload:
-            if self.device == "cpu":
-                raise ValueError("sharding.offload needs a GPU to offload from, device is cpu")
-            if self.pruning is not None:
-                raise ValueError("pruning keeps its entries on the device: remove offload")
-
-    def _of_mesh(self) -> None:
-        """Reject options that read whole gradients, activations or parameters of a network."""
-        if not self.optimizer.elementwise:
-            able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
-            raise ValueError(f"strategy mesh needs optimizer {able}, not {self.optimizer.name}")
-        unsupported = {
-            "precision": self.precision != "float32",
-            "compile": self.compile,
-            "memory": self.memory is not None,
-            "pruning": self.pruning is not None,
-            "noise_scale": self.noise_scale,
-        }
-        for key in (k for k, is_set in unsupported.items() if is_set):
-            raise ValueError(f"strategy mesh does not support {key}: remove it, or use ddp")
-
-    def _of_pruning(self, strategy: StrategyConfig | None) -> None:
-        """Reject options that do not work with vectors of unpruned entries."""
-        if not self.optimizer.elementwise:
-            able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
-            raise ValueError(f"pruning needs optimizer {able}, not {self.optimizer.name}")
-        if isinstance(strategy, Sharded) and self.sharding.stage == 3:
-            raise ValueError("pruning with strategy sharded needs sharding.stage 1 or 2")
+    def _parts(
+        self, strategy: StrategyConfig | None
+    ) -> Iterator[tuple[str, TrainingPart, tuple[str, ...]]]:
+        """Yield the chosen parts in words, with what they need of the optimizer."""
+        if strategy is not None:
+            yield f"strategy {strategy.name}", strategy, strategy.optimizer_needs()
+        yield f"optimizer {self.optimizer.name}", self.optimizer, ()
+        if self.pruning is not None:
+            yield "pruning", self.pruning, self.pruning.needs
         if self.memory is not None:
-            raise ValueError("memory reads whole gradients: remove it, or pruning")
+            yield "memory.activations", self.memory, self.memory.needs
 
-    def _of_residuals(self, optimizer: str) -> None:
-        """Reject options that a least-squares optimizer does not read."""
-        unread = {
-            "schedule": self.schedule != Constant(),
-            "clip_norm": self.clip_norm is not None,
-            "memory": self.memory is not None,
-        }
-        for key in (k for k, is_set in unread.items() if is_set):
-            raise ValueError(f"optimizer {optimizer} chooses its step length itself: remove {key}")
+    def _read_by(self, strategy: str, changed: set[str]) -> None:
+        """Refuse settings of other strategies than the chosen one."""
+        shared = type(self).model_fields.keys()
+        members = {name: training_strategies.get(name) for name in training_strategies}
+        for key in sorted(changed & shared):
+            readers = {
+                name: f"{name} {member.reads_at.get(key, '')}".rstrip()
+                for name, member in members.items()
+                if key in member.model_fields
+            }
+            if readers and strategy not in readers:
+                allowed = " or ".join(readers.values())
+                raise ValueError(f"{key} is only read by strategy {allowed}: remove it")
 
     @classmethod
     def strategy_names(cls) -> list[str]:
@@ -333,11 +312,3 @@ class TrainingConfig(Config):
                 fix=f"training.batch_size={near}",
             )
         return strategy
-
-
-def _not_shardable(optimizer: str, strategy: str) -> str:
-    able = ", ".join(n for n in optimizers if optimizers.get(n).shardable)
-    return (
-        f"optimizer {optimizer} needs whole parameters, strategy {strategy} splits them: "
-        f"use strategy single or ddp, or optimizer {able}"
-    )

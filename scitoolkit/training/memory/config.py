@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import (
     Field,
@@ -14,10 +14,11 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.config import Config, OutputPath
+from scitoolkit.core.config import OutputPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import did_you_mean
+from scitoolkit.training.requirements import TrainingPart
 
 # Members implement `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
@@ -28,7 +29,7 @@ activation_stores: Kind[Any] = Kind(
 )
 
 
-class MemoryConfig(Config):
+class MemoryConfig(TrainingPart):
     """Storage of the activations needed by the backward pass.
 
     Example:
@@ -43,6 +44,10 @@ class MemoryConfig(Config):
     folder: OutputPath | None = Field(
         default=None, description="disk folder for CPU activations; read by planned and offload"
     )
+
+    def excludes(self) -> dict[str, str]:
+        """Return the keys of `training:` that do not work with stored activations."""
+        return {"compile": "a compiled network stores its activations itself"}
 
     @field_validator("activations")
     @classmethod
@@ -73,7 +78,7 @@ def refuse_unread(config: MemoryConfig, read: Collection[str]) -> None:
         )
 
 
-class PruningConfig(Config):
+class PruningConfig(TrainingPart):
     """Pruning of matrices and convolutions; vectors are not pruned.
 
     Example:
@@ -81,6 +86,7 @@ class PruningConfig(Config):
         0.9
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("elementwise",)
     share: float | None = Field(
         default=None,
         gt=0,
@@ -91,6 +97,13 @@ class PruningConfig(Config):
         default_factory=list,
         description="layers whose smallest output channels are pruned; no others are",
     )
+
+    def excludes(self) -> dict[str, str]:
+        """Return the keys of `training:` that do not work with vectors of unpruned entries."""
+        return {
+            "memory": "it reads whole gradients",
+            "sharding.offload": "the unpruned entries stay on the device",
+        }
 
     @model_validator(mode="after")
     def _a_share_of_channels(self) -> PruningConfig:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.training.requirements import TrainingPart
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FUSED_FROM = 200_000  # parameters
 
 
-class OptimizerConfig(Config):
+class OptimizerConfig(TrainingPart):
     """Base class of optimizers.
 
     Attributes:
@@ -258,6 +258,11 @@ class GaussNewton(OptimizerConfig):
     inner: PositiveInt = Field(
         default=100, description="conjugate-gradient steps, beyond 3000 residuals and parameters"
     )
+
+    def excludes(self) -> dict[str, str]:
+        """Return the keys of `training:` that a least-squares step does not read."""
+        own = "it chooses its step length itself"
+        return {"schedule": own, "clip_norm": own, "memory": "it computes J of the residuals"}
 
     def build(self, parameters: Parameters) -> Optimizer:
         """Return the optimizer over `parameters`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
@@ -16,6 +17,7 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.training.exchange.config import ExchangeConfig, Full
+from scitoolkit.training.requirements import TrainingPart
 from scitoolkit.training.strategies.mesh.axes import MeshAxes
 
 Precision = Literal["float32", "bf16"]
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from scitoolkit.training.strategies.base import TrainingStrategy
 
 
-class StrategyConfig(Config):
+class StrategyConfig(TrainingPart):
     """Base class of strategy configurations.
 
     Attributes:
@@ -35,13 +37,20 @@ class StrategyConfig(Config):
         shares_batch: whether each process takes an equal share of the global batch.
         single_process: whether it supports only one process.
         needs_process_group: whether it uses torch.distributed on one process as well.
+        reads_at: the condition, in words, under which it reads one of its keys.
     """
 
     shards_parameters: ClassVar[bool] = False
     shares_batch: ClassVar[bool] = True
     single_process: ClassVar[bool] = False
     needs_process_group: ClassVar[bool] = False
+    reads_at: ClassVar[Mapping[str, str]] = {}
     name: str
+
+    @classmethod
+    def optimizer_needs(cls) -> tuple[str, ...]:
+        """Return the capabilities that the optimizer must have."""
+        return ("shardable", *cls.needs) if cls.shards_parameters else cls.needs
 
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why a gradient exchange is not supported, or an empty string."""
@@ -135,6 +144,7 @@ class Sharded(StrategyConfig):
 
     shards_parameters: ClassVar[bool] = True
     needs_process_group: ClassVar[bool] = True
+    reads_at: ClassVar[Mapping[str, str]] = {"gather_precision": "at stage 3"}
     name: Literal["sharded"] = "sharded"
     sharding: ShardingConfig = ShardingConfig()
     gather_precision: Precision = "float32"
@@ -143,6 +153,12 @@ class Sharded(StrategyConfig):
     def joins_calls(self) -> bool:
         """Whether a call of the model gathers its parameters from all processes."""
         return self.sharding.stage == 3
+
+    def excludes(self) -> dict[str, str]:
+        """Return the keys of `training:` that a stage does not support, with the reason."""
+        if self.sharding.stage == 3:
+            return {"pruning": "stage 3 divides whole parameters: choose sharding.stage 1 or 2"}
+        return {"gather_precision": "it is only read by strategy sharded at stage 3"}
 
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why a gradient exchange is not supported, or an empty string."""
@@ -178,9 +194,15 @@ class Sharded(StrategyConfig):
 class Mesh(StrategyConfig):
     """Pipeline stages, shares of the batch and parts of the products, each over processes."""
 
+    needs: ClassVar[tuple[str, ...]] = ("elementwise",)
     shards_parameters: ClassVar[bool] = True
     name: Literal["mesh"] = "mesh"
     mesh: MeshAxes = MeshAxes()
+
+    def excludes(self) -> dict[str, str]:
+        """Return the keys of `training:` that read whole gradients, activations or parameters."""
+        whole = "a process holds parts of the network"
+        return dict.fromkeys(("precision", "compile", "memory", "pruning", "noise_scale"), whole)
 
     @property
     def joins_calls(self) -> bool:
