@@ -40,6 +40,7 @@ from scitoolkit.io.meanings import other_meaning
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
 from scitoolkit.io.table import is_table, open_table
+from scitoolkit.io.text_times import with_text_times
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -220,7 +221,7 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise unreadable(path, error) from None
     from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = within_limits(refusing(dataset, format_class, path))
+    dataset = with_text_times(within_limits(refusing(dataset, format_class, path)))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:

@@ -52,6 +52,8 @@ def test_times_that_are_text_are_times(tmp_path, engine, form):
     assert str(first.time.values[1])[:19] == "2000-01-24T01:00:00"
     with pytest.raises(DataError, match="time step of 10800"):
         open_campaign(tmp_path, ["u"])
+    with open_fields(tmp_path / "wrfout_1.nc", ["u"]) as data:
+        assert (np.diff(data.Time.values) == np.timedelta64(3, "h")).all()
 
 
 @pytest.mark.parametrize(
