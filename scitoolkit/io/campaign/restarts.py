@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.rows import CampaignRows, row_sets
@@ -54,13 +55,17 @@ def repeated_solutions(campaign: Campaign) -> Iterator[tuple[int, int, float]]:
 
 
 def _state(campaign: Campaign, sets: list[CampaignRows], row: int) -> bytes:
-    """Return a digest of the values of a row; empty if each array has one value only."""
+    """Return a digest of the values of a row; empty if it cannot be read or has one value only."""
     _, _, segment = campaign.index.locate(row)
     first = row - int(campaign.index.rows[segment])
     digest, varied = hashlib.blake2b(digest_size=16), False
     for rows in sets:
-        values = np.ascontiguousarray(rows.members([segment], first, first + 1))
-        varied = varied or bool((values != values.flat[0]).any())
+        try:
+            values = np.ascontiguousarray(rows.members([segment], first, first + 1))
+        except DataError:
+            return b""  # reported, or allowed, where the row is used
+        finite = values[np.isfinite(values)]
+        varied = varied or bool((finite != finite[:1]).any())
         digest.update(values.tobytes())
     return digest.digest() if varied else b""
 
@@ -71,7 +76,10 @@ def _clocks(campaign: Campaign) -> list[np.ndarray] | None:
         return None
     parts: list[list[np.ndarray]] = [[] for _ in campaign.labels]
     for segment, simulation in enumerate(campaign.index.simulation.tolist()):
-        times = campaign.segments.times(segment, campaign.options)
+        try:
+            times = campaign.segments.times(segment, campaign.options)
+        except DataError:
+            return None  # of a unit that is no date
         if times is None:
             return None
         parts[simulation].append(times.values)

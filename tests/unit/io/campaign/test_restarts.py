@@ -50,10 +50,11 @@ def test_the_reference_of_the_times_does_not_matter(tmp_path):
         check(tmp_path)
 
 
-def test_other_solutions_and_equal_rests_are_no_restarts(tmp_path):
+@pytest.mark.parametrize("rest", [0, np.nan])
+def test_other_solutions_and_equal_rests_are_no_restarts(tmp_path, rest):
     for number in range(4):
         values = np.random.default_rng(number).random((20, 5, 6), np.float32)
-        values[-1] = 0
+        values[-1] = rest
         write(tmp_path / f"run{number}.nc", slice(0, 20), values)
     check(tmp_path, train=2, validation=1, test=1)
 
