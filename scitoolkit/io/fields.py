@@ -300,10 +300,10 @@ def _require_same_still(parts: Sequence[xr.Dataset], paths: Sequence[Path], dim:
     and the latitudes and longitudes of curvilinear grids.
     """
     for part, path in zip(parts[1:], paths[1:], strict=True):
-        for name in sorted(map(str, {*parts[0].indexes} ^ {*part.indexes})):
-            if name in parts[0].dims and name in part.dims:
-                lacking, having = (path, paths[0]) if name in parts[0].indexes else (paths[0], path)
-                raise _unstated_coordinate(name, lacking, having)
+        for axis in sorted(map(str, {*parts[0].indexes} ^ {*part.indexes})):
+            if axis in parts[0].dims and axis in part.dims:
+                lacking, having = (path, paths[0]) if axis in parts[0].indexes else (paths[0], path)
+                raise _unstated_coordinate(axis, lacking, having)
         for name, first in parts[0].variables.items():
             other = part.variables.get(name)
             if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
