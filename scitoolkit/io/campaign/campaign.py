@@ -393,6 +393,13 @@ def _channels(
                 if len(a.shape) == most and n != options.sample_dim and a.path not in auxiliary
             }.values()
         )
+        if not wanted:
+            raise DataError(
+                "no field among its arrays: those of the most dims describe others",
+                where=str(header.path),
+                allowed=", ".join(arrays),
+                fix="name the fields: data.inputs and data.outputs",
+            )
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):

@@ -53,8 +53,8 @@ def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
     ]
     for copy, original in copies_of(files).items():
         _report(campaign, names, owner, copy, original, _COPY)
-    for again, before, row in repeated_solutions(campaign):
-        _report(campaign, names, owner, again, before, _RESTART, row)
+    for again, earlier, shared in repeated_solutions(campaign):
+        _report(campaign, names, owner, again, earlier, _RESTART, shared)
 
 
 def _report(

@@ -23,7 +23,7 @@ _TOLERANCE = 1e-3
 """Distance of times that count as the same, in steps."""
 
 
-def repeated_solutions(campaign: Campaign) -> Iterator[tuple[int, int, float]]:
+def repeated_solutions(campaign: Campaign) -> Iterator[tuple[int, int, int]]:
     """Yield (simulation, earlier simulation, row of the former) where both hold one state.
 
     Rows of one value say nothing: many solutions end in the same rest.

@@ -119,3 +119,10 @@ def test_tiles_of_one_domain_are_no_simulations(tmp_path):
     with pytest.raises(DataError, match=r"tile 2 of a domain, and .*tile1.nc is tile 1"):
         open_campaign(tmp_path)
     assert open_campaign(tmp_path / "*.tile1*").found.index.num_rows == 12
+
+
+def test_a_file_of_coordinates_alone_is_refused(tmp_path):
+    data = xr.Dataset({"time": (("t", "y", "x"), wave())})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="no field among its arrays"):
+        open_campaign(tmp_path / "a.nc")
