@@ -8,7 +8,7 @@ openPMD standard 1.1.0.
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def _meshes(header: Header) -> str:
     return str(header.attrs.get("meshesPath", "meshes/")).strip("/")
 
 
-def _record(header: Header, path: str) -> dict[str, object]:
+def _record(header: Header, path: str) -> dict[str, Any]:
     """Return the attributes of a record, and of its component, which come first."""
     stored = header.variables.get(path)
     return {
@@ -164,7 +164,7 @@ def _record(header: Header, path: str) -> dict[str, object]:
     }
 
 
-def _below(header: Header, group: str) -> dict[str, object]:
+def _below(header: Header, group: str) -> dict[str, Any]:
     """Return the attributes of a group."""
     start = f"{group}/"
     return {
