@@ -105,8 +105,9 @@ def trained(case: dict) -> dict:
     out = {"weights": weights, "bytes": counter.total().bytes / (STEPS - 1)}
     out["calls"] = calls.calls / (STEPS - 1) if calls else 0
     if world_size() > 1:
-        out["formula"] = formula(task.model, config.mesh, case["network"])
+        # Before the formula, which sends a sample through the network to measure its products.
         out["rows"] = torch.stack(routed) if routed else torch.zeros(0, EXPERTS)
+        out["formula"] = formula(task.model, config.mesh, case["network"])
     return out
 
 

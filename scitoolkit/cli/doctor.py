@@ -100,6 +100,8 @@ def _requirements() -> dict[str, tuple[str, list[str]]]:
     out: dict[str, tuple[str, list[str]]] = {}
     for line in lines:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
+        # A requirement such as `torch>=2.4` or `jax[cpu]`, of which the name ends at the first
+        # other sign.
         name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
         if name == "scitoolkit" or (extra and extra[1] in _NOT_FOR_USERS):

@@ -51,6 +51,7 @@ def array_task(settings: list[str]) -> list[str] | None:
     if ARRAY_TASK not in os.environ:
         return None
     runs = combinations(settings)
+    # Arrays may begin at another number than 0, such as --array=1-8.
     number = int(os.environ[ARRAY_TASK]) - int(os.environ.get(ARRAY_FIRST, "0"))
     count = int(os.environ.get(ARRAY_COUNT, str(len(runs))))
     if count != len(runs) or not 0 <= number < len(runs):
@@ -104,6 +105,8 @@ def _in_processes(
         log = logs.with_name(f"{logs.name}-{number}.log")
         with log.open("w", encoding="utf-8") as errors:
             with lock:
+                # Under the lock a run is either in `processes`, and is terminated with them, or is
+                # not started.
                 if stopped.is_set():
                     return SweepRun(tuple(chosen), 0.0, reason="interrupted")
                 process = subprocess.Popen(

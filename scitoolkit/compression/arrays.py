@@ -45,7 +45,9 @@ def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """
     if not isinstance(values, np.ma.MaskedArray):
         return values, None
-    return values.filled(), np.ma.getmaskarray(values)
+    # numpy's fill value of 1e20 is Inf in float16.
+    with np.errstate(over="ignore"):
+        return values.filled(), np.ma.getmaskarray(values)
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:

@@ -46,6 +46,8 @@ def results_of(
     records, streams = [], []
     for one in examine(compressed, original, with_quality=True):
         name, stored = one.stored.name, int(one.stored.about["bytes"])
+        # The ratio counts the bytes of the variable, not its share of the file: container and
+        # copied variables belong to no codec, and rivals are run at the same bytes.
         if name == compressed.name:  # of a file that holds one array without a name
             name = original.stem
         records.append(one.record)
@@ -53,9 +55,13 @@ def results_of(
             streams.append((name, one.stored.stream))
         peers = _peers(one, stored)
         if peers:
-            gains.append(one.record["psnr"] - max(peers.values()))
+            best = max(peers.values())
+            # Two exact codings are equally good; the difference of two infinities is NaN.
+            gains.append(0.0 if one.record["psnr"] == best else one.record["psnr"] - best)
             verdicts.append(_verdict(name, one.record["psnr"], peers))
         if pictured and one.original.dtype.kind == "f":
+            # The verdict and the first pictures are of the variable with the least gain, not of
+            # one chosen to look good.
             is_lead = bool(peers) and gains[-1] == min(gains)
             rival = _rival(one, stored, peers) if is_lead else None
             _add_shown(shown, name, one, is_lead, rival)
@@ -163,6 +169,7 @@ def _rival(one: Examined, stored: int, peers: Mapping[str, float]) -> tuple[str,
 
 
 def _peers(one: Examined, stored: int) -> dict[str, float]:
+    # The rivals take float32 and float64 only, and whole numbers are stored exactly here.
     if one.original.dtype.kind != "f" or one.original.dtype.itemsize < 4 or not one.original.ndim:
         return {}
     missing = one.missing | MissingValues.from_header(one.stored.about)

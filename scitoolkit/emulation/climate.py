@@ -127,11 +127,13 @@ def long_rollout(
             climate.add(frame, settled=step > SPIN_UP * steps)
             for name, (low, high) in ranges.items():
                 here = frame[name][climate.weights > 0]
+                # Not `or`: NaN fails this comparison, too.
                 if name not in left and not (here.min() >= low and here.max() <= high):
                     left[name] = step
             finite = step
     except NumericalError:
         pass
+    # CPU time: the share of a busy machine must not count as cost of the emulator.
     seconds = (time.process_time() - begin) / max(finite, 1)
     return LongRollout(climate, steps, finite, seconds, left)
 
@@ -151,6 +153,7 @@ def spectrum_factor(own: np.ndarray, truth: np.ndarray, share: float) -> float:
         >>> spectrum_factor(np.array([0, 2.0, 1.0]), np.array([0, 1.0, 1.0]), 0.9)
         2.0
     """
+    # Without the mean, whose power is not variance and exceeds all others.
     power = np.cumsum(truth[1:])
     last = 1 + int(np.searchsorted(power, share * power[-1]))
     ratio = own[1 : last + 1] / np.maximum(truth[1 : last + 1], 1e-300)

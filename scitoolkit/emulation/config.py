@@ -427,8 +427,10 @@ class EmulationConfig(SeededConfig):
             problems.append("rollout.jitter needs symmetries.shift or symmetries.mirror")
         for name, limits in self.regions.items():
             for dim, (low, high) in limits.items():
+                # Longitudes from 350 to 10 cross the meridian of 0.
                 if not (low <= high or dim == "longitude"):
                     problems.append(f"regions.{name}.{dim} is from {low:g} to {high:g}")
+        # A shift moves cells around the period; beyond a wall there are none.
         for dim in self.symmetries.shift:
             if self.boundary.get(dim) != "circular":
                 problems.append(f"symmetries.shift needs boundary.{dim}: circular")
@@ -448,12 +450,15 @@ class EmulationConfig(SeededConfig):
         if data.test is not None and self.split.test not in (0, CampaignSplit().test):
             problems.append("split.test is not used with data.test, which is the test part")
         if self.diagnostic is not None:
+            # The diagnostic network computes `own` from the state; the main network learns `rest`.
             own = set(self.diagnostic.outputs)
             rest = set(data.outputs) - own
             if not own <= set(data.outputs) or not rest:
                 problems.append(
                     f"diagnostic.outputs {sorted(own)} must be some of data.outputs {data.outputs}"
                 )
+            # The change of an output is then a difference of two diagnoses, before and after a
+            # step, and that before needs the whole state.
             elif own & set(data.inputs) and not rest <= set(data.inputs):
                 problems.append(
                     f"diagnostic.outputs {sorted(own)} as inputs need the other outputs as inputs "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,6 +14,7 @@ import xarray as xr
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.drivers import Drivers, open_drivers, require_held
@@ -30,6 +32,7 @@ from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.step_input import numbers_of, times_from, within
 from scitoolkit.emulation.transfer import on_grid
+from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
 from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.facts import is_dates
@@ -112,8 +115,10 @@ def predict_file(
     rolled = is_rolled(config, emulator.layout, steps)
     drivers: Drivers | None = None
     try:
+        # Without a lead, outputs have the times of their inputs.
+        until = _two_times(data, trained) if ahead is None and lead else data.times
         if ahead is None:
-            ahead = _future(data, steps, lead)
+            ahead = _future(until, steps, lead)
         lengths = _step_lengths(emulator.layout, data, ahead) if rolled else None
         drivers = _drivers(trained, data, forcing, ahead) if rolled else None
         if forcing is not None and not rolled:
@@ -127,7 +132,7 @@ def predict_file(
             emulator = over_processes(emulator, config)
         emulator = with_draws(emulator, config)
         before = config.data.samples_before
-        first, outputs_at = (0, ahead) if rolled else (before, _valid(data, lead)[before:])
+        first, outputs_at = (0, ahead) if rolled else (before, _valid(data, until, lead)[before:])
         variables = _variables(emulator.layout)
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
@@ -153,6 +158,8 @@ def predict_file(
                 ),
             },
         )
+        start = data.num_samples - 1 if rolled else before
+        warn_if_unfamiliar(trained.model, data, start)
         work: Callable[[int], dict[str, np.ndarray]]
         if rolled:
             forced = None if drivers is None and lengths is None else _Forced(drivers, lengths)
@@ -198,6 +205,15 @@ def _drivers(
     try:
         left = [name for name in held if name not in channels]
         require_held(left, data.where, len(ahead), hold=hold)
+        if data.num_samples == 1 and len(ahead) > 1 and not hold:
+            constant = data.constant | channels
+            if untold := [n for n in _uncomputed(config, layout, data) if n not in constant]:
+                log.warning(
+                    "%s: one sample does not tell whether %s change in time; they are held at it. "
+                    "Fix: predict --forcing FILE; or --forcing hold",
+                    data.where,
+                    ", ".join(untold),
+                )
     except ConfigError:
         if drivers is not None:
             drivers.data.close()
@@ -256,14 +272,19 @@ def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> boo
     return bool(layout.state) and config.data.lead > 0 and steps > 0
 
 
-def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[str]:
-    """Return the inputs that no step computes, no parameters, that change in time in the data."""
+def _uncomputed(config: EmulationConfig, layout: Layout, data: Data) -> list[str]:
+    """Return the inputs that no step computes, no parameters, that the data have."""
     computed = {v.name for v in layout.outputs} | {*config.data.parameters}
     if layout.step_range is not None:
         computed.add(STEP)
-    names = [
+    return [
         v.name for v in layout.inputs if v.name not in computed and v.name in data.layout.variables
     ]
+
+
+def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[str]:
+    """Return the inputs that no step computes, no parameters, that change in time in the data."""
+    names = _uncomputed(config, layout, data)
     if not names:
         return []
     # Three samples show a change in time without a pass over the file; the middle one, because the
@@ -452,22 +473,79 @@ def _stacked(samples: Sequence[Frames]) -> dict[str, np.ndarray]:
     return {name: np.stack([s[name] for s in samples]) for name in samples[0]}
 
 
-def _future(data: Data, steps: int, lead: int) -> np.ndarray:
-    """Return the sample coordinate of a rollout: dates by the calendar, else by the last step."""
-    times = data.times
+def _two_times(data: Data, trained: Trained) -> np.ndarray:
+    """Return the times of a file; before a single one, the time a step of the training earlier.
+
+    Raises:
+        DataError: the step of the training is no fixed length of time.
+    """
+    times, dim = data.times, data.layout.sample_dim
+    if len(times) != 1 or dim not in data.dataset.coords:
+        return times
+    length = _trained_step(data, trained)
+    if length is None:
+        raise DataError(
+            "one sample states no step",
+            where=f"{data.where}: {dim}",
+            allowed="two samples or more; one if all steps of the training are as long in the unit "
+            "of the file",
+            fix="a file with the sample before; predict --times if steps are an input",
+        )
+    return np.concatenate([times - length, times])
+
+
+def _trained_step(data: Data, trained: Trained) -> Any:
+    """Return the length of time between samples of the training, to subtract from times of data.
+
+    None if it varies, is counted in the calendar, or has another unit than the file.
+    """
+    here, before = (
+        next((d for d in facts.dims if d.role == "time"), None) if facts else None
+        for facts in (data.facts, trained.facts)
+    )
+    if here is None or before is None:  # a model from before there were facts
+        step, lead = trained.model.layout.step, trained.config.data.lead
+        return step / lead if step and not is_dates(data.times) else None
+    step = before.step
+    if step is None or not step.is_even or before.kind != here.kind:
+        return None
+    if here.kind == "dates":
+        if step.unit != "s":
+            return None
+        length = np.timedelta64(round(step.number * 1e6), "us")
+        return length if data.times.dtype.kind == "M" else length.item()
+    same = step.unit == here.units or not (step.unit and here.units)
+    line = (1.0, 0.0) if same else conversion(step.unit, here.units)
+    return None if line is None else step.number * line[0]
+
+
+def _future(times: np.ndarray, steps: int, lead: int) -> np.ndarray:
+    """Return the times of a rollout: dates by the calendar, else by the last step.
+
+    Args:
+        times: of the file, at least two, or numbers of samples.
+        steps: of the rollout.
+        lead: samples of a step.
+    """
     if len(times) > 1 and is_dates(times):
         # All samples are counted and every `lead`-th is used: months differ in length, so that
         # `lead` times the last step would be another date.
         return times_after(times, steps * lead)[lead - 1 :: lead]
     step = times[-1] - times[-2] if len(times) > 1 else np.asarray(1, dtype="int64")
-    if times.dtype.kind == "M" and len(times) == 1:
-        step = np.timedelta64(1, "s")
     return np.asarray([times[-1] + k * lead * step for k in range(1, steps + 1)])
 
 
-def _valid(data: Data, lead: int) -> np.ndarray:
-    """Return the sample coordinate of mapped samples: `lead` steps after each sample."""
+def _valid(data: Data, until: np.ndarray, lead: int) -> np.ndarray:
+    """Return the sample coordinate of mapped samples: `lead` steps after each sample.
+
+    Args:
+        data: the samples.
+        until: their times, at least two.
+        lead: samples of a step.
+    """
     times = data.times
+    if lead and len(times) < len(until):
+        return times + lead * (until[-1] - until[-2])
     if not lead or len(times) < 2:
         return times
     if STEP in data.campaign.row_values:
@@ -485,9 +563,9 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
         original = data.dataset[dim]
         out[dim].attrs.update(original.attrs)
         encoding = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
-        if emulator.layout.step_range is not None and is_dates(times):
-            encoding["dtype"] = np.dtype(
-                np.float64
-            )  # uneven times are no whole numbers of the file's unit
+        # Uneven times, and those after a single one, are no whole numbers of the file's unit.
+        fractions = emulator.layout.step_range is not None or len(data.times) == 1
+        if fractions and is_dates(times):
+            encoding["dtype"] = np.dtype(np.float64)
         out[dim].encoding.update(encoding)
     return out

@@ -23,6 +23,7 @@ def scores(evaluation: Evaluation, one_step: RegionalScores) -> dict[str, float 
         for name in one_step.fields:
             if ending:
                 out[f"rmse_{name}{ending}"] = _number(one_step.rmse(region.name, OWN, name))
+            # The error of the whole grid is in the other metrics already; its correlation is not.
             for key, step, of in _instants(evaluation, one_step):
                 if evaluation.climatology is not None:
                     acc = of.acc(region.name, OWN, name, step)
@@ -54,6 +55,7 @@ def tables(evaluation: Evaluation, one_step: RegionalScores) -> list[Table]:
         for region in one_step.regions:
             row = [f"{name}, {region.name}", _number(one_step.rmse(region.name, OWN, name))]
             if evaluation.climatology is not None:
+                # A forecast worse than the climatology is worthless, whatever its correlation.
                 row.append(_number(one_step.rmse(region.name, NORMAL, name)))
                 row.append(_number(one_step.acc(region.name, OWN, name)))
             if further is not None:
@@ -136,6 +138,7 @@ def _useful(evaluation: Evaluation, name: str) -> int:
     assert evaluation.regional_rollouts is not None
     for step in range(_length(evaluation)):
         acc = evaluation.regional_rollouts.acc(WHOLE, OWN, name, step)
+        # None where a frame has no anomalies. NaN ends the count, too.
         if acc is None or not acc >= USEFUL:
             return step
     return _length(evaluation)

@@ -96,6 +96,8 @@ def metrics(evaluation: Evaluation) -> dict[str, float | int | str | None]:
         for name in evaluation.outputs:
             baseline = evaluation.one_step[PERSISTENCE][name]
             if baseline > 0:
+                # Small where a step is short against the changes: an emulator has to be compared
+                # with this baseline then, which persistence makes look good.
                 ratio = evaluation.one_step[LINEAR][name] / baseline
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if evaluation.has_rollout:
@@ -124,7 +126,7 @@ def _interval_scores(scores_of: Mapping[str, IntervalScores]) -> dict[str, float
         "crps_over_mae_max": number(max(ratios)) if ratios else None,
     }
     skill = [ratio for score in scores_of.values() for ratio in score.spread_over_error]
-    if any(skill):  # of several members
+    if any(skill):  # one member has no spread, and its CRPS is its absolute error
         ratios = _over_mae(scores_of, "members_crps")
         out |= {
             "spread_over_error_min": number(min(skill)),
@@ -203,13 +205,16 @@ def _lead_table(evaluation: Evaluation) -> Table:
 def _rollout_scores(evaluation: Evaluation, scores: dict[str, Any]) -> None:
     length = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
     for name in evaluation.outputs:
+        # Unweighted means count all cells alike, as most published scores do.
         for label, table in (("", evaluation.rollouts), ("unweighted_", evaluation.plain_rollouts)):
             own, baseline = table[OWN][name], table[PERSISTENCE][name]
+            # Step 8 is comparable between data sets of any length, the last shows the whole.
             for step in sorted({8, length} & set(range(1, length + 1))):
                 ours, theirs = own[step - 1], baseline[step - 1]
                 if ours is not None and theirs:
                     key = f"rollout{step}_over_persistence_{label}{name}"
                     scores[key] = number(ours / theirs)
+    # The worst output decides: a rollout is used as a whole.
     for method in (PERSISTENCE, LINEAR):
         scores[f"steps_better_than_{method.replace(' ', '_')}"] = min(
             evaluation.steps_better(name, method) for name in evaluation.outputs
@@ -279,6 +284,8 @@ def climate_scores(
         error = abs(long.climate.mean(name) / truth - 1) if truth else float("nan")
         scores[f"climate_error_{name}"] = number(error)
     if evaluation.spectral_axis is not None:
+        # Factors of the spectra up to the scale below which the truth has 1 % and 0.1 % of its
+        # power: a rollout that blurs or grows noise fails at the smallest scales first.
         for name in long.climate.fields:
             own, truth_power = long.climate.power(name), evaluation.truth_climate.power(name)
             for share, label in ((0.99, "99"), (0.999, "999")):
@@ -318,6 +325,8 @@ def _verdict(evaluation: Evaluation) -> Verdict | None:
     methods = (OWN, PERSISTENCE, LINEAR)
     if evaluation.has_rollout:
         rollouts = {m: r for m, r in evaluation.rollouts.items() if m in methods}
+        # The last step is the hardest for the emulator. Errors are divided by the spread of the
+        # truth, because RMSE of outputs in different units have no mean.
         errors = {m: {n: r[n][-1] for n in scales} for m, r in rollouts.items()}
         steps = len(evaluation.rollouts[OWN][evaluation.outputs[0]])
     else:
@@ -325,6 +334,7 @@ def _verdict(evaluation: Evaluation) -> Verdict | None:
         steps = 1
     values = {}
     for method, error in errors.items():
+        # A baseline without that step, or a rollout that ended, must not win: NaN has no rank.
         ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
         values[method] = number(np.mean(ratios))
     named = ", ".join(scales)
@@ -448,6 +458,7 @@ def _spectrum_lines(evaluation: Evaluation, variable: Variable) -> Lines:
         series=[
             Series(
                 label="truth" if label in truths else label,
+                # The mean is no wave, and a logarithmic axis has no zero.
                 y=[number(max(v, 1e-300)) for v in values[1:]],
                 role="reference" if label.startswith("truth") else "main",
             )

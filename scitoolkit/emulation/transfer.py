@@ -34,12 +34,14 @@ class _Change:
         cells: numbers of cells (in training, in the file).
         widths: mean widths of the cells, in training the nearest one; None without coordinates.
         even: whether both grids are evenly spaced.
+        starts: first coordinates (in training, in the file).
     """
 
     dim: str
     cells: tuple[int, int]
     widths: tuple[float, float] | None
     even: bool
+    starts: tuple[float, float] = (0.0, 0.0)
 
     @property
     def same_width(self) -> bool:
@@ -63,7 +65,9 @@ class _Change:
         text = f"{self.dim}: {self.cells[1]} cells for {self.cells[0]}"
         if self.widths is None:
             return text
-        return f"{text}, {self.widths[1]:.4g} wide for {self.widths[0]:.4g}"
+        text = f"{text}, {self.widths[1]:.4g} wide for {self.widths[0]:.4g}"
+        before, here = self.starts
+        return text if before == here else f"{text}, from {here:.6g} on for {before:.6g}"
 
 
 def on_grid(
@@ -228,7 +232,8 @@ def _changes(trained: Layout, actual: Layout) -> Iterator[_Change]:
         # Trained on several widths: the nearest of them is compared, any width between has no
         # change.
         low, high = trained.cell_widths.get(dim, (float(a.mean()),) * 2)
-        yield _Change(dim, (cells, here), (min(max(width, low), high), width), even)
+        starts = (float(first[0]), float(second[0]))
+        yield _Change(dim, (cells, here), (min(max(width, low), high), width), even, starts)
 
 
 def _problems(change: _Change, config: EmulationConfig, dims: Sequence[str]) -> Iterator[str]:

@@ -70,6 +70,12 @@ class Convection:
 
     def _inverses(self, a: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the inverse operators of b, psi (k, z, z) and the mean velocity (z, z)."""
+        # (a - dt P lap) b = rhs and (a lap - dt R lap lap) psi = rhs, with a = 1 for the first
+        # step (Euler) and 3/2 for later ones (SBDF2). Rows of walls hold boundary conditions:
+        #
+        # b      rows 0, n: the value
+        # psi    rows 0, n: no flow through the wall; rows 1, n - 1: no slip, psi_z = 0
+        # mean   rows 0, n: no slip of the mean of u, which no wave of psi contains
         n, eye, dt = self.nz, np.eye(self.nz + 1), self.dt
         heat = a * eye - dt * self.diffusivity * self.laplacian
         heat[:, [0, n]] = eye[[0, n]]
@@ -91,6 +97,7 @@ class Convection:
         self.b = fft.rfft(b, axis=0, norm="forward")[: self.modes].copy()
         vertical = fft.rfft(w, axis=0, norm="forward")[: self.modes]
         self.psi = np.zeros_like(self.b)
+        # w = -psi_x = -i k psi.
         self.psi[1:] = 1j * vertical[1:] / self.k[1:, None]
         self.mean, self._old = np.array(u_mean, float), None
 
@@ -157,6 +164,8 @@ class Convection:
         else:
             heat, flow, mean = self._later
             rhs = [
+                # (3/2 q' - 2 q + 1/2 q_old) / dt = 2 N - N_old + L q': explicit terms are
+                # extrapolated.
                 2 * x - 0.5 * y + self.dt * (2 * t - s)
                 for x, y, t, s in zip(now, self._old[0], new, self._old[1], strict=True)
             ]
@@ -187,11 +196,15 @@ class Convection:
         _, u, w, _ = self.fields()
         uu, uw, ww = self._modes(u * u, u * w, w * w)
         ik, n, d = 1j * self.k[:, None], self.nz, self.d.T
+        # lap p = b_z - (u u)_xx - 2 (u w)_xz - (w w)_zz, with p_z = b + R w_zz at the walls, where
+        # u = w = 0.
         rhs = self.b @ d - (ik * ik * uu + 2 * ik * (uw @ d) + ww @ d @ d)
         slope = self.b + self.viscosity * ((-ik * self.psi) @ d @ d)
         rhs[:, [0, n]] = slope[:, [0, n]]
         p = np.zeros_like(rhs)
         p[1:] = _apply(self._poisson, rhs[1:])
+        # The mean over x: p_z = b - (w w)_z, with a vanishing integral instead of the row of a
+        # wall.
         integral = self.d.copy()
         integral[0] = self.weights
         mean = self.b[0].real - self.d @ ww[0].real
@@ -229,6 +242,8 @@ def chebyshev(n: int) -> tuple[np.ndarray, np.ndarray]:
     s = -np.cos(np.pi * np.arange(n + 1) / n)
     c = np.r_[2.0, np.ones(n - 1), 2.0] * (-1.0) ** np.arange(n + 1)
     d = np.outer(c, 1 / c) / (s[:, None] - s[None, :] + np.eye(n + 1))
+    # The derivative of a constant is zero up to rounding, which closed formulas for the diagonal
+    # are not.
     d -= np.diag(d.sum(1))
     return 0.5 * s, 2.0 * d
 
@@ -237,6 +252,7 @@ def quadrature_weights(nodes: np.ndarray) -> np.ndarray:
     """Return quadrature weights of the integral over [-1/2, 1/2] for values at `nodes`."""
     order = len(nodes) - 1
     moments = np.zeros(order + 1)
+    # Integral of T_k(2 z) over [-1/2, 1/2]: 1 / (1 - k^2) for even k, 0 for odd ones.
     moments[::2] = 1 / (1 - np.arange(0, order + 1, 2) ** 2.0)
     return np.linalg.solve(np.polynomial.chebyshev.chebvander(2 * nodes, order).T, moments)
 

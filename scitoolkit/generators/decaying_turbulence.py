@@ -108,6 +108,7 @@ class DecayingTurbulence(SpectralGenerator):
         import numpy as np
 
         kx, ky, square, _ = self._waves()
+        # lap psi = -omega, u = psi_y, v = -psi_x.
         stream = np.where(square > 0, vorticity / np.maximum(square, 1), 0)
         size = (self.cells, self.cells)
         return {

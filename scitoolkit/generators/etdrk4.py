@@ -28,6 +28,9 @@ def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
         >>> bool(np.isclose(step(np.ones(1))[0], np.exp(-0.1)))
         True
     """
+    # (e^z - 1) / z and its relatives cancel for small z. As means of an analytic function over a
+    # circle around z they need no division by a small number (Kassam and Trefethen, section 3). For
+    # real z the lower half of the circle is the conjugate of the upper one.
     half_circle = np.isrealobj(linear)
     turn = np.pi if half_circle else 2 * np.pi
     circle = np.exp(1j * turn * (np.arange(CONTOUR_POINTS) + 0.5) / CONTOUR_POINTS)

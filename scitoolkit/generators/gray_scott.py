@@ -124,6 +124,7 @@ class GrayScott(SpectralGenerator):
         spread = (self.diffusivity_a, self.diffusivity_b)
         linear = np.stack([-d * square - r for d, r in zip(spread, rates, strict=True)])
         source = np.zeros_like(linear)
+        # The constant F is the mean, wave 0, of an FFT that is not divided by the n^2 points.
         source[0, 0, 0] = self.feed * n * n
 
         def reaction(v: np.ndarray) -> np.ndarray:

@@ -53,6 +53,7 @@ class Journal:
         self._asked: dict[int, dict[str, float]] = {}
         self._made: dict[int, Made] = {}
         if path is not None and path.exists():
+            # An incomplete last line is cut off: the next event would be appended to it.
             whole = path.read_bytes().rpartition(b"\n")[0]
             for number, line in enumerate(whole.splitlines(), 1):
                 try:

@@ -125,6 +125,7 @@ class Lorenz96(SteppedGenerator):
     def _rate(self, u: np.ndarray) -> np.ndarray:
         import numpy as np
 
+        # np.roll(u, -1)[i] is u[i + 1], on a ring.
         return (np.roll(u, -1) - np.roll(u, 2)) * np.roll(u, 1) - u + self.forcing
 
     def _step(self, u: np.ndarray, h: float) -> np.ndarray:

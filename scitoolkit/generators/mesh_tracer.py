@@ -180,6 +180,8 @@ class MeshTracer(Generator):
                 source = masses @ _bumps(rng, mesh.p, 6, signed=True)
                 stream = skfem.solve(*skfem.condense(stiffness, source, I=inner))
                 slope = basis.interpolate(stream).grad
+                # v = (psi_y, -psi_x) has no divergence, and no component across the boundary, where
+                # psi is 0.
                 cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
                 fastest = np.linalg.norm(cells, axis=0).max()
                 if not 0 < fastest < np.inf:
@@ -201,6 +203,9 @@ class MeshTracer(Generator):
 
         stiffness, masses, advection = _operators(basis)
         carried = advection.assemble(basis, stream=basis.interpolate(stream))
+        # (M + dt/2 R) u' = (M - dt/2 R) u with masses M, R = advection + kappa stiffness, and the
+        # time of a stored step as unit. Columns of R sum to zero, so that the integral of u is
+        # conserved.
         rate, step = carried + self.diffusion * length**2 * stiffness, 1.0 / substeps
         left = spla.splu((masses + 0.5 * step * rate).tocsc())
         right = masses - 0.5 * step * rate

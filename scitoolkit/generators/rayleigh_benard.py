@@ -120,6 +120,8 @@ class RayleighBenard(SteppedGenerator):
                 early.append(short.state())
                 for _ in range(START):
                     short.first_step()
+            # Both begin at the time of one own step, each with the state one step of its scheme
+            # before.
             own.restart(early[0], short.state())
             fine.restart(*(_refined(s, own, fine) for s in (early[-1], short.state())))
             for before, count in zip([0, *counts], counts, strict=False):

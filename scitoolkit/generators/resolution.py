@@ -153,6 +153,8 @@ def added_error(
             pairs = advanced(state, [half, 2 * half])
             middle, end = (_rms(fine - own) / scale for own, fine in pairs)
             left = max(steps - 2 * half, 0)
+            # The second half has adapted to the finer grid: what it adds is the rate of all steps
+            # that are left.
             errors.append(end + np.maximum(end - middle, 0) * left / half)
         error = np.mean(errors, 0)
     return float(error.max()) if np.isfinite(error).all() else float("inf")
@@ -205,6 +207,7 @@ def convergence_error(
             if rest:
                 slope = float(np.log(max(rest[0], 1e-300) / max(first, 1e-300)) / np.log(ratios[1]))
                 slope = min(max(slope, 1.0), float(order))
+            # Richardson: with an error c h^p the difference of two runs is c h^p (r^p - 1).
             error = SAFETY * first / (ratios[0] ** slope - 1)
         worst = error if not error <= worst else worst  # NaN too
     return worst if np.isfinite(worst) else float("inf")

@@ -98,6 +98,7 @@ class SpectralSystem:
                 otherwise as functions of the distance from the walls.
         """
         waves, axes, size = box.waves(), range(-len(self.dims), 0), box.sizes
+        # Half a wavenumber more than the last one that counts, so that rounding decides nothing.
         limit = (largest + 0.5) * 2 * np.pi / box.length
         resolved = functools.reduce(np.logical_and, [np.abs(k) < limit for k in waves])
         points = dict(zip(self.dims, box.points(), strict=True))
@@ -106,6 +107,8 @@ class SpectralSystem:
         inverses = {}
         for name, row in self.following.items():
             symbol = self.symbol(row, waves)
+            # symbol f + rest = 0 for each wave. A wave that the equation leaves open, such as the
+            # mean of a stream function, is 0.
             inverses[name] = np.divide(-1, symbol, out=np.zeros_like(symbol), where=symbol != 0)
 
         def values(
@@ -137,6 +140,7 @@ def _power(waves: Sequence[np.ndarray], orders: Sequence[int]) -> Any:
     for k, order in zip(waves, orders, strict=True):
         factor = factor * (1j * k) ** order
     total = int(np.sum(orders))
+    # (i k)^n is real for even n up to rounding of complex powers.
     return factor.real if total and total % 2 == 0 else factor
 
 
@@ -180,6 +184,7 @@ def system_of(
                 "has no single first derivative in time with a constant factor",
                 "one equation with dif(f, t) for each evolving field f",
             )
+        # factor f_t + others = 0, solved for f_t.
         rest = sympy.expand(-(expression - factor * times[0]) / factor)
         if times[0] in unknowns(rest):
             raise _refused(text, "is not linear in its derivative in time", "dif(f, t) once")
@@ -247,6 +252,7 @@ def _row(expression: sympy.Expr, field: str, names: Names) -> Row:
     try:
         degree = sympy.Poly(replaced, *symbols.values()).total_degree() if symbols else 0
     except sympy.PolynomialError:
+        # A quotient or a root of fields has no degree: it is truncated like the highest product.
         degree = HIGHEST
     plain = None
     if len(uniform) < len(terms):

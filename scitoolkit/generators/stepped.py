@@ -223,8 +223,11 @@ class SpectralGenerator(SteppedGenerator):
             size = list(spectra.shape)
             size[axis] = waves.size
             moved = np.moveaxis(np.zeros(size, spectra.dtype), axis, 0)
+            # Negative wavenumbers are at the end of the axis: their place is the wavenumber modulo
+            # its size.
             moved[place] = np.moveaxis(spectra, axis, 0)[waves[place] % own.size]
             spectra = np.moveaxis(moved, 0, axis)
+        # An FFT that is not divided grows with the number of points.
         return spectra * (math.prod(theirs) / math.prod(sizes))
 
     def _resolved(self, spectra: np.ndarray) -> np.ndarray:

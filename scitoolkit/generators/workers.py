@@ -172,6 +172,8 @@ def _in_processes(
     waiting = list(reversed(orders))
     while waiting:
         suspects = yield from _until_one_dies(settings, waiting, folder, processes)
+        # One of them killed its process, the others died with the pool; alone each shows which it
+        # was.
         for order in suspects:
             lost = yield from _until_one_dies(settings, [order], folder, 1)
             if lost:
@@ -192,6 +194,8 @@ def _until_one_dies(
         while waiting or running:
             try:
                 while waiting and len(running) < processes:
+                    # Taken from `waiting` only after it was submitted: a pool that breaks in
+                    # between loses no order.
                     running[pool.submit(make_sample, settings, waiting[-1], folder)] = waiting[-1]
                     waiting.pop()
                 for done in wait(running, return_when=FIRST_COMPLETED).done:

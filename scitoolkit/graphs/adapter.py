@@ -156,6 +156,8 @@ def detach(model: nn.Module) -> nn.Module:
         module.__dict__.pop("forward", None)
         if _INVERTIBLE in vars(module):
             module.disable = module.__dict__.pop(_INVERTIBLE)
+        # Layers with `cached=True` hold the normalised edges of the graph that they ran on last,
+        # which would be those of the proof.
         for key in [key for key in vars(module) if key.startswith("_cached_")]:
             setattr(module, key, None)
     return model

@@ -35,6 +35,7 @@ class ArrayStream:
                 (1, 0): np.lib.format.read_array_header_1_0,
                 (2, 0): np.lib.format.read_array_header_2_0,
             }[version]
+            # The header alone: `np.load` would read an array of an archive as a whole.
             self.shape, fortran, self.dtype = read(file)
         except DAMAGED as error:
             raise DataError(f"not an array of numpy ({error})", where=where) from None

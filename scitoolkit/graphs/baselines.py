@@ -66,6 +66,7 @@ def composition(graphs: StackedGraphs, columns: Columns, tables: Sequence[Sequen
     places, _ = columns.encoded(tables)
     blocks = [columns.numbers.astype(np.float64)]
     blocks += [np.eye(len(t) + 1)[places[:, i]] for i, t in enumerate(tables)]
+    # `reduceat` needs non-empty ranges; every graph has a node.
     sums = np.add.reduceat(np.concatenate(blocks, axis=1), graphs.first_node[:-1])
     sizes = np.stack([np.ones(len(graphs)), graphs.num_nodes, graphs.num_edges], axis=1)
     return np.concatenate([sizes, sums, sums / graphs.num_nodes[:, None]], axis=1)

@@ -62,6 +62,8 @@ class EdgeFile(ABC):
         """
         first = 0
         for block in self._blocks():
+            # `first` is the number of the block's first edge in the file, so that a message names
+            # the edge that a user can look up, not a place in the block.
             ends = [self._nodes(a, first) for a in (block.source, block.target)]
             for name, values in (("edge_weight", block.weight), ("edge_attr", block.attr)):
                 if values is not None and not np.isfinite(values).all():
@@ -83,6 +85,8 @@ class EdgeFile(ABC):
 
     def _nodes(self, ends: Array, first: int) -> Array:
         if ends.dtype.kind not in "iu":
+            # pandas reads a column with 1.0 or an empty cell as floating-point numbers; whole ones
+            # are accepted, NaN is not.
             whole = ends.astype(np.int64) if ends.dtype.kind == "f" else None
             if whole is None or not np.array_equal(whole, ends):
                 self._refuse(f"ends of edges are {ends.dtype}, such as {ends[:1]}", "whole numbers")
@@ -146,11 +150,13 @@ class EdgeArrays(EdgeFile):
             self._weights = "adj_data"
         self.weighted = self._weights in self._file
         if self.weighted and self._weights == "adj_data":
+            # One pass over the values decides, which stops at the first that is not 1.
             blocks = self._file.blocks(self._weights, BLOCK)
             self.weighted = any((block != 1).any() for block in blocks)
 
     def _check_rows(self) -> None:
         shape = self._file.shape(self._index)
+        # Two edges as (2, 2) are ambiguous; here and in `_pairs` they count as (2, E), as in PyG.
         edges = shape[1] if self._pointer is None and shape[0] == 2 else shape[0]
         inputs: list[tuple[str, tuple[int, ...]]] = []
         inputs += [(self._weights, (1,))] if self.weighted else []
@@ -173,6 +179,8 @@ class EdgeArrays(EdgeFile):
             self._refuse(f"{self._index} of shape {shape}", "(2, edges) or (edges, 2)")
 
     def _blocks(self) -> Iterator[EdgeBlock]:
+        # Streams that advance together with the ends: rows of edge k are in the same block in all
+        # files.
         more = [
             self._file.blocks(name, BLOCK) if present else None
             for name, present in (
@@ -190,6 +198,8 @@ class EdgeArrays(EdgeFile):
             first = 0
             for source in self._file.blocks(self._index, BLOCK):
                 numbers = np.arange(first, first + len(source))
+                # The row of edge e is the last r with pointer[r] <= e; `right` passes over empty
+                # rows, whose pointers are equal.
                 yield source, np.searchsorted(self._pointer, numbers, side="right") - 1
                 first += len(source)
             return
@@ -209,6 +219,8 @@ class EdgeArrays(EdgeFile):
                 for a in range(0, edges, BLOCK):
                     yield tuple(file[self._index][:, a : a + BLOCK])
             return
+        # Both rows are contiguous in the file, E apart: one reader for each, instead of one that
+        # seeks back and forth, which an archive answers by decompressing from its beginning.
         streams: list[ArrayStream] = [
             self._file.stream(self._index).seek(edges * row) for row in (0, 1)
         ]
@@ -238,6 +250,7 @@ class EdgeTable(EdgeFile):
             self._refuse(f"not a table of edges ({error})", "text in UTF-8")
         self._separator = next((c for c in (",", "\t", ";") if c in first), r"\s+")
         names = first.split(self._separator if len(self._separator) == 1 else None)
+        # Node numbers are numbers, names of columns are not.
         self._header = not all(_is_number(name) for name in names)
         columns = [n.strip().lower() for n in names] if self._header else ["source", "target"]
         if not self._header and len(names) > 2:
@@ -329,6 +342,7 @@ def open_edges(path: Path) -> EdgeFile:
     """
     path = Path(path)
     for kind in (EdgeArrays, EdgeTable, EdgeParquet):
+        # No suffix stands for a folder only, not for a file without one.
         if path.suffix.lower() in kind.suffixes and (path.suffix or path.is_dir()):
             return kind(path)
     suffixes = [s for kind in (EdgeArrays, EdgeTable, EdgeParquet) for s in kind.suffixes if s]

@@ -117,6 +117,7 @@ def _sage(layer: Any, part: Part, x: Tensor) -> Tensor:
 def _appnp(layer: Any, part: Part, x: Tensor) -> Tensor:
     start = x
     for _ in range(layer.K):
+        # Gasteiger et al. (2019), eq. 4, with A of the GCN.
         x = (1 - layer.alpha) * _aggregate(part, x, "gcn") + layer.alpha * start
     return x
 
@@ -132,6 +133,7 @@ def _simple(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def _spectral(layer: Any, part: Part, x: Tensor) -> Tensor:
+    # alpha X + (1 - alpha) / K sum_k A^k X (Zhu and Koniusz 2021).
     total = x * layer.alpha
     for _ in range(layer.K):
         x = _aggregate(part, x, "gcn")

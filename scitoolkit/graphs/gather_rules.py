@@ -87,6 +87,8 @@ def _onto_sources(
     x, dim, index, source = call
     if tag_of(index) is None or tag_of(source) is None or tag_of(x) is None:
         raise Unsupported(f"{name} onto the sources of edges")
+    # Local places of sources mean nothing on other ranks: node numbers of the whole graph replace
+    # them before they are gathered.
     numbers = local.extended(local.part.nodes, 0)[index]
     index = local.whole(put_tag(numbers, tag_of(index)), by_number=False)
     source = local.whole(source, by_number=False)

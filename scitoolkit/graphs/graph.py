@@ -121,6 +121,8 @@ class Graph:
         self._check_features()
         if self.labels is not None:
             self.labels = self.learned.checked(self.labels, self.num_nodes, where)
+        # Parts last: a part may hold labelled nodes only, which the labels in their stored form
+        # tell.
         for name, nodes in self.parts.items():
             self.parts[name] = self._checked_part(name, nodes)
         self._check_parts_apart()
@@ -146,6 +148,7 @@ class Graph:
             if getattr(self, name) is None:
                 continue
             values = _real(getattr(self, name))
+            # A weight multiplies a message and is one number; features of an edge may be several.
             dimensions = (1,) if name == "edge_weight" else (1, 2)
             if values.ndim not in dimensions or len(values) != len(self.source):
                 self._refuse(
@@ -171,6 +174,8 @@ class Graph:
         return types
 
     def _check_parts_apart(self) -> None:
+        # A node of two parts would be trained on and tested on: its score says nothing about new
+        # nodes.
         for a, b in itertools.combinations(self.parts, 2):
             common = np.intersect1d(self.parts[a], self.parts[b])
             if len(common):
@@ -187,6 +192,7 @@ class Graph:
                 f"features of shape {self.features.shape}", f"({self.num_nodes}, any width)"
             )
         stored = self.features.data if sp.issparse(self.features) else self.features
+        # Entries that a sparse matrix does not store are zeros, so that its values are enough.
         bad = ~np.isfinite(stored)
         if bad.any():
             self._refuse(f"{bad.sum()} features are NaN or Inf", "finite features", "repair them")
@@ -201,6 +207,7 @@ class Graph:
                 f"a mask of shape ({self.num_nodes},), or a vector of node numbers",
                 "one column of the mask" if nodes.ndim == 2 else "",
             )
+        # Before the check for integers: as numbers a mask would name the nodes 0 and 1 only.
         if mask:
             nodes = np.flatnonzero(nodes)
         nodes = whole_numbers(f"nodes of part {name}", nodes, self.where or "graph")
@@ -243,6 +250,8 @@ class Graph:
         assert self.node_type is not None
         out = []
         for kind in range(edge_types):
+            # A type without an edge in this graph ends at no type; like one that ends at several,
+            # it is -1.
             ends = np.unique(self.node_type[self.target[self.edge_type == kind]])
             out.append(int(ends[0]) if len(ends) == 1 else -1)
         return tuple(out)
@@ -295,6 +304,7 @@ class Graph:
 
 def _real(values: Any) -> Array:
     values = np.asarray(values)
+    # Only float64 stays: half precision and integers would otherwise decide the dtype of the model.
     return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
@@ -359,6 +369,8 @@ def graph_from_arrays(
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
     parts = _of_split(parts, split, where)
     features = _features(arrays, num_nodes, where)
+    # `adj_data` are the values of a CSR matrix in the files of Shchur et al. (2018). All 1 there
+    # only says that an edge exists, which is no input for a model.
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
         weight = None  # a binary adjacency matrix
@@ -394,6 +406,7 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
             raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
         lengths = [len(arrays[name]) for name in ("x", "y") if name in arrays]
         lengths += [len(arrays["x_indptr"]) - 1] if "x_indptr" in arrays else []
+        # The highest number in an edge misses isolated nodes behind it; rows of x or y count them.
         largest = int(index.max()) + 1 if index.size else 0
         return index[0], index[1], lengths[0] if lengths else largest
     raise DataError(
@@ -418,6 +431,8 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
     try:
         shape = (num_nodes, int(arrays["n_feat"]))
         matrix = sp.csr_matrix((data.astype(np.float32), index, pointer), shape=shape)
+        # Without the full check scipy accepts indices beyond the width, and reads outside of the
+        # array.
         matrix.check_format(full_check=True)
         return matrix
     except ValueError as error:
@@ -531,6 +546,8 @@ def from_data(
 
 def write_graph(graph: Graph, path: Path) -> None:
     """Write a graph to an .npz file for `read_graph`, with sparse float32 features."""
+    # By target for the CSR pointers, then by source: the same graph gives the same file whatever
+    # the order of its edges was. Arrays of edges follow the permutation.
     order = np.lexsort((graph.source, graph.target))
     features = sp.csr_matrix(graph.features)
     arrays = {
@@ -544,6 +561,8 @@ def write_graph(graph: Graph, path: Path) -> None:
     if graph.labels is not None:
         labelled = graph.learned.known(graph.labels)
         by_row = labelled.reshape(-1, *[1] * (graph.labels.ndim - 1))
+        # Unknown labels (-1 or NaN, by target) are stored as 0 with a mask, which any reader
+        # understands.
         arrays |= {"y": np.where(by_row, graph.labels, 0), "labelled": labelled}
     for name in ("edge_weight", "edge_attr", "edge_type"):
         if getattr(graph, name) is not None:

@@ -124,6 +124,8 @@ class StackedGraphs:
                 self._refuse(f"{name} includes {values.min()}", "0 and above")
             return values
         values = values if values.ndim == 2 or name == "edge_weight" else values[:, None]
+        # Whole numbers are categories (atom types, bond orders), which a network embeds; that 8
+        # lies between 7 and 9 means nothing. `data.integers=numbers` says otherwise.
         if values.dtype.kind in "iub" and name in ("x", "edge_attr"):
             return values.astype(np.int64)
         bad = ~np.isfinite(values).reshape(rows, -1).all(1)
@@ -217,6 +219,7 @@ class StackedGraphs:
 
     def with_reverse_edges(self) -> StackedGraphs:
         """Return the set with each edge also in the other direction, with the same features."""
+        # Edges of a graph must stay contiguous: sorted by graph, forward edges before reverse ones.
         order = np.argsort(np.concatenate([self.graph_of_edge] * 2), kind="stable")
         pairs = np.concatenate([self.edge_index, self.edge_index[::-1]], axis=1)[:, order]
         arrays = {

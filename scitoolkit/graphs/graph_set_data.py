@@ -88,6 +88,7 @@ def _digest(data: StackedGraphs, graph: int) -> int:
     """Return a checksum of the inputs of a graph."""
     nodes = slice(*data.first_node[graph : graph + 2])
     edges = slice(*data.first_edge[graph : graph + 2])
+    # Of arrays in their order: the same graph with other numbers of nodes is not found.
     digest = zlib.crc32(np.ascontiguousarray(data.edge_index[:, edges]).tobytes())
     for name, array in sorted(data.arrays.items()):
         part = array[edges if name.startswith("edge") else nodes]

@@ -91,6 +91,8 @@ def read_graphs(
     if integers == "numbers":
         arrays |= {n: np.asarray(arrays[n], np.float32) for n in ("x", "edge_attr") if n in arrays}
     graphs = _made(arrays, str(path), target, columns, ignore, units)
+    # Each edge once is either a bond stored once or a directed edge, between which only the user
+    # can tell; with the wrong one half of the messages are missing.
     if undirected is None and len(graphs.edge_index[0]) and not graphs.has_reverse_edges():
         raise DataError(
             "no edge runs in both directions",

@@ -177,6 +177,8 @@ class GraphBatches:
         chosen = np.asarray(self.rows)[indices]
         nodes, edges = self.graphs.rows(chosen)
         sizes, counts = self.graphs.num_nodes[chosen], self.graphs.num_edges[chosen]
+        # A batch is one graph with a block-diagonal adjacency: each member's nodes are shifted by
+        # the number of nodes before it.
         first = np.cumsum(sizes) - sizes
         batch = {
             "edge_index": self.graphs.edge_index[:, edges] + np.repeat(first, counts),

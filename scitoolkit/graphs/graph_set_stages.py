@@ -86,6 +86,8 @@ class GraphSetStages(GraphSetData, Stages):
         inputs = baselines.composition(data, of_nodes, node["categories"])[train]
         coefficients: list[list[float]] = []
         if inputs.shape[1] <= baselines.MAX_COMPOSITION:
+            # Where a target grows with the number of atoms, as an energy does, the network learns
+            # only what the linear model leaves, whose scale is that of the differences of interest.
             fitted = baselines.fitted_composition(inputs, values)
             coefficients, rest = fitted.tolist(), values - inputs @ fitted
         if config.data.reference == "composition":

@@ -46,6 +46,7 @@ class Grid:
 
     def place(self, rank: int) -> tuple[int, int, int]:
         """Return the coordinates (i, j, k) of a rank."""
+        # k varies fastest, so that the ranks of a fibre are consecutive, as `Product` assumes.
         fibre, k = divmod(rank, self.slices)
         return (*divmod(fibre, self.columns), k)
 

@@ -92,6 +92,7 @@ def _features(data: Any, counts: list[int]) -> Any:
     for kind, count in zip(data.node_types, counts, strict=True):
         x = data[kind].get("x")
         own = np.zeros((count, 0), np.float32) if x is None else x.numpy().astype(np.float32)
+        # The column of ones is the bias of the type, and the only input of a type without features.
         blocks.append(sp.csr_matrix(np.concatenate([own, np.ones((count, 1), np.float32)], 1)))
     return sp.block_diag(blocks, format="csr")
 

@@ -57,6 +57,8 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
             tag_of_result = tag_of_result or _selected(part, here, place, out)
             if isinstance(role, tuple) and not seen and part.dtype != torch.bool and part.dim():
                 role = tuple(role[k] for k in part.tolist())  # rows of an edge_index
+            # Index tensors are broadcast with each other: together they make one block of
+            # dimensions, which the first of them creates.
             place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
             tensors = True
         elif part is Ellipsis:
@@ -101,6 +103,7 @@ def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | 
 def reduced_dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:
     """Return the dimensions of a reduction, and whether it keeps them."""
     rest = list(args[1:])
+    # Their second argument is the order of the norm, q or k, not a dimension.
     if name in ("norm", "linalg_vector_norm", "linalg_norm", "quantile", "kthvalue") and rest:
         rest.pop(0)
     dim = kwargs.get("dim", kwargs.get("axis"))

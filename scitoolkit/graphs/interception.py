@@ -84,6 +84,8 @@ class Distributed(TorchFunctionMode):
         calls = local.calls, local.draws
 
         def again(*args: Any, **kwargs: Any) -> Any:
+            # The repetition runs after other layers have advanced the counters: it must draw with
+            # the numbers of the first run, and leave the counters to the layers that follow.
             before = local.calls, local.draws
             local.calls, local.draws = calls
             try:
@@ -98,6 +100,7 @@ class Distributed(TorchFunctionMode):
 
     def nodes(self, x: Tensor) -> Tensor:
         """Return rows of local nodes, tagged."""
+        # A view carries the tag, so that the caller's tensor stays without one outside of the mode.
         return put_tag(x.view_as(x), Tag(0, self._part.nodes))
 
     def edges(self, x: Tensor) -> Tensor:
@@ -116,6 +119,8 @@ class Distributed(TorchFunctionMode):
 
     def _with_edges(self, argument: Any) -> Any:
         """Replace placeholders in arguments by the edges."""
+        # Only a layer without a sparse form reads the edges. Where all layers are products, the
+        # int64 pairs (16 bytes an edge) are never made.
         if argument is self._part.unread_edges:
             if self._read_edges is None:
                 self._read_edges = self.edge_index()
@@ -141,6 +146,7 @@ class Distributed(TorchFunctionMode):
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)
         local = self._local
+        # A property, such as `x.T` or `x.grad`, comes as the `__get__` of its descriptor.
         if is_property or local.ranks.size == 1:
             return local.passed(func, name, args, kwargs)
         if acts_by_row(name, args, kwargs, self._part.nodes):

@@ -42,6 +42,13 @@ _ATTENTION: dict[str, tuple[str, ...]] = {
 
 
 def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    # Which rank holds what of a product A B, by the dimension of A and of B that is distributed:
+    #
+    # A rows                    local rows of the result; B is the same on all ranks
+    # A columns and B rows      the contraction runs over the ranks: partial products are added
+    # B rows or A columns only  the other factor has all rows: the distributed one is gathered
+    # A rows and B columns      all pairs of nodes: the columns are gathered, the rows stay
+    # B columns                 local columns of the result
     a, b = args[:2] if len(args) > 1 else (args[0], kwargs.get("other", kwargs.get("mat2")))
     if name == "__rmatmul__":
         return _matmul(local, torch.matmul, "matmul", (b, a), {})
@@ -66,6 +73,8 @@ def _addmm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     rest = {k: v for k, v in kwargs.items() if k not in ("beta", "alpha")}
     if len(args) != 3 or rest:
         return local.passed(func, name, args, kwargs)
+    # By its parts: where the product is summed over ranks, a fused call would add `beta * input`
+    # once a rank.
     product = _matmul(local, torch.matmul, "matmul", args[1:], {})
     total = kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * product
     return put_tag(total, tag_of(product))
@@ -106,6 +115,8 @@ def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
     tag = tag_of(x)
     if tag is None or not training or local.ranks.size == 1:
         return local.passed(func, name, args, kwargs)
+    # Ioffe and Szegedy (2015), with mean and variance over the rows of all ranks. The output
+    # divides by the biased variance, the running average holds the unbiased one, as in torch.
     dims = tuple(d for d in range(x.dim()) if d != 1)
     count = local.numbers(x, tag, dims)
     center = SumOverRanks.apply(x.sum(dims, keepdim=True), local.ranks) / count
@@ -128,10 +139,13 @@ def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -
     named = dict(zip(_ATTENTION[name], args, strict=False)) | kwargs
     tag = tag_of(named["query"])
     _no_dropout(local, named)
+    # Each query is a row of the result and stays; its softmax runs over the keys of all nodes.
     for key in ("key", "value", "key_padding_mask"):
         if tag_of(named.get(key)) is not None:
             named[key] = local.whole(named[key])
     if tag is not None and named.get("attn_mask") is not None:
+        # A mask has a row for each query and a column for each key: which of both is local is not
+        # in its tag.
         raise Unsupported("attention over all nodes with a mask")
     out = func(**named)
     if tag is None:
@@ -169,6 +183,7 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         ids = every
     if local.seed is None:
         return local.tagged(x.view_as(x), name, (x,), {})
+    # The mask of a row follows from its number, not from its place: any partition drops the same.
     out = node_dropout(rows.reshape(len(ids), -1), ids, p, local.next_seed()).view(rows.shape)
     return out if tag is None else put_tag(out.movedim(0, tag.dim), tag)
 
@@ -189,6 +204,7 @@ def _structured_dropout(local: LocalRows, func: Any, name: str, args: Any, kwarg
         if tag is None or local.ranks.size == 1:
             return local.passed(func, name, args, kwargs)
         raise Unsupported(f"{name} of rows that are neither nodes nor edges")
+    # One number for each row and channel, from the dropout of ones; that of a channel is repeated.
     ones = x.new_ones(x.shape[:2] if name == "dropout1d" else x.shape)
     mask = _dropout(local, func, "dropout", (put_tag(ones, tag), p), {})
     if name == "dropout1d":

@@ -128,12 +128,17 @@ class LayoutBuilder:
         far_place = self._far_places(i, j, block.shape[1])
         own_begin = sum(len(self._fibres[i, b]) for b in range(j))
         gather = self._exchange(
+            # Sends: what (a, j) needs of row block i. Receives: what this rank needs of row block
+            # a.
             [(grid.rank(a, j, k), self._needed_columns(a, j, i)) for a in range(grid.rows)],
             [(grid.rank(a, j, k), self._needed_columns(i, j, a)) for a in range(grid.rows)],
             rank,
         )
         columns = range(grid.columns)
         reduce = self._exchange(
+            # The adjoint direction carries partial sums, so that "sends" here are the rows of fibre
+            # j for which the others have sums, and "receives" are those for which this rank has
+            # sums of the others' rows.
             [(grid.rank(i, b, k), self._partial_rows(i, b, j)) for b in columns],
             [(grid.rank(i, b, k), self._partial_rows(i, j, b)) for b in columns],
             rank,
@@ -158,6 +163,8 @@ class LayoutBuilder:
         for a in range(self._grid.rows):
             if a != i:
                 needed = self._needed_columns(i, j, a)
+                # Rows arrive by sending rank, within a rank in the order of `_needed_columns`,
+                # which the sender derives in the same way: no message tells the order.
                 place[begin + needed] = count + np.arange(len(needed))
                 count += len(needed)
             begin += len(self._fibres[a, j])

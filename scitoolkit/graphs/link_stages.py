@@ -85,6 +85,7 @@ class LinkData:
         """Return the mask of the edges of some pairs and of the self-loops, shape (E,)."""
         chosen = np.zeros(len(self.pairs) + 1, bool)
         chosen[np.asarray(rows, np.int64)] = chosen[-1] = True
+        # Self-loops have pair -1, which names the last entry: they always send.
         mask: np.ndarray = chosen[self.pairs.of_edge]
         return mask
 
@@ -110,6 +111,7 @@ class LinkModel(nn.Module):
         z = self.network(inputs["x"], inputs["edge_index"], **others)
         first, second = z[pairs[:, 0]], z[pairs[:, 1]]
         if self._directed:
+            # A product of the same components is symmetric and scores a -> b as b -> a.
             first, second = first.chunk(2, 1)[0], second.chunk(2, 1)[1]
         return (first * second).sum(1)
 
@@ -182,6 +184,7 @@ class LinkTask:
 
 
 def _cross_entropy(right: Tensor, wrong: Tensor) -> Tensor:
+    # -log sigmoid(right) - log(1 - sigmoid(wrong)), which does not overflow in this form.
     return nn.functional.softplus(-right).mean() + nn.functional.softplus(wrong).mean()
 
 
@@ -266,6 +269,7 @@ class LinkStages(Stages):
             # The sender of an undirected pair is not always the node with the lower number.
             turned = np.random.default_rng(config.seed).random(len(pairs)) < 0.5
             pairs[turned] = pairs[turned, ::-1]
+        # No pair of any part counts as wrong, the filtered setting of Bordes et al. (2013).
         others = data.pairs.without_edge(pairs[:, 0], edges, COMPARED, (config.seed, len(pairs)))
         wrong = np.stack([np.repeat(pairs[:, 0], COMPARED), others.ravel()], axis=1)
         both = np.concatenate([pairs, wrong])

@@ -99,6 +99,7 @@ class LocalRows:
         for result in flat((out,)):
             if not isinstance(result, Tensor) or isinstance(result, nn.Parameter):
                 continue
+            # `x.new_zeros(...)` reads only dtype and device of x: its shape tells the tag, not x.
             for a, its_tag in () if name.startswith("new_") else distributed:
                 tag = its_tag if result is a else after(name, its_tag, a, result, args)
                 if tag is not None:
@@ -112,6 +113,8 @@ class LocalRows:
     def _by_count(self, out: Tensor, args: Any, kwargs: Any) -> None:
         """Tag a tensor created from the size of a distributed dimension, such as zeros."""
         for count in flat((args, tuple(kwargs.values()))):
+            # A `RowCount` is an int that remembers its dimension: zeros(x.size(0), 8) are rows of
+            # nodes, and zeros(41, 8) with the same number are not.
             if isinstance(count, RowCount) and count in out.shape and tag_of(out) is None:
                 put_tag(out, Tag(list(out.shape).index(count), count.tag.ids))
 
@@ -146,6 +149,8 @@ class LocalRows:
         tag = tag_of(x)
         assert tag is not None
         counts, order = self._order(x.size(tag.dim), tag.ids)
+        # `whole` is sorted[k] = gathered[order[k]]; the inverse permutation, argsort of the order,
+        # tells where gathered row `begin + i` of this rank went.
         begin = sum(counts[: self.ranks.rank])
         own = torch.arange(begin, begin + x.size(tag.dim), device=x.device)
         return own if order is None else order.argsort()[own]
@@ -153,6 +158,8 @@ class LocalRows:
     def _order(self, size: int, ids: Tensor | None) -> tuple[tuple[int, ...], Tensor | None]:
         """Return the rows of each rank, and the order by number if every rank knows numbers."""
         counts = tuple(gather_counts(self.ranks, size))
+        # All ranks must take the same branch, since the next line is a collective: one rank without
+        # numbers, such as one without rows, decides for all.
         if not all(gather_counts(self.ranks, int(ids is not None))):
             return counts, None
         return counts, GatherRows.apply(ids, self.ranks, counts).argsort()

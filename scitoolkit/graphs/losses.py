@@ -99,6 +99,8 @@ def class_weights(
     counts = SumOverRanks.apply(counts, ranks)
     if asked == "balanced":
         # A class without training labels counts in the validation as much as any other.
+        # w_c = n / (C n_c), with C classes that occur: sum_c n_c w_c = n, so that the mean over
+        # nodes is 1 and the size of the loss, and with it the learning rate, does not change.
         return torch.where(counts > 0, counts.sum() / (counts > 0).sum() / counts, 1.0)
     if len(asked) != classes:
         raise ConfigError(

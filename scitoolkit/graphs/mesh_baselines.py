@@ -29,6 +29,7 @@ def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
             inside = np.isin(shape.triangles[:, 0], nodes)
             corners = shape.triangles[inside] - nodes[0]
             grid = Triangulation(shape.positions[nodes, 0], shape.positions[nodes, 1], corners)
+            # The flow is steady, so that every step departs from the same points.
             back = shape.positions[nodes] - meshes.velocity[flow, nodes]
             state = meshes.tracer[flow, 0, nodes].astype(np.float64)
             for step in range(steps):

@@ -121,6 +121,7 @@ class MeshFile:
                 end = first + len(file[name]["positions"])
                 at = np.flatnonzero((nodes >= first) & (nodes < end))
                 local, length = nodes[at] - first, np.float64(geometry.lengths[number])
+                # A whole trajectory is read and then cut: HDF5 reads scattered rows one at a time.
                 for flow in range(geometry.num_flows if len(at) else 0):
                     velocity[flow, at] = file[name]["velocity"][flow][local] / length
                     tracer[flow][:, at] = file[name]["tracer"][flow][:, local]
@@ -219,6 +220,7 @@ def _joined(
         lengths.append(float(length))
         positions.append(places / length)
         flag = np.zeros((len(places), 1), np.float32)
+        # An edge of one triangle only is on the boundary; inner edges have two.
         flag[edges[counts == 1]] = 1.0
         boundary.append(flag)
         pairs.append(edges + first)

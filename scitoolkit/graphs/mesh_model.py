@@ -76,6 +76,8 @@ class MeshTransport(nn.Module):
             _Message(hidden, last=i + 1 == rounds) for i in range(rounds)
         )
         self.decode: nn.Linear = nn.Linear(hidden, stages)
+        # Coefficients of 0 leave the state as it is: the training begins at persistence, not at a
+        # random and possibly unstable scheme.
         nn.init.zeros_(self.decode.weight)
         nn.init.zeros_(self.decode.bias)
 

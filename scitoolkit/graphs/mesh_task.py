@@ -52,6 +52,8 @@ class FlowLoader:
             order = np.random.default_rng((self._seed, self._epoch)).permutation(order)
         while self._cursor < len(self):
             begin = self._cursor * self._size
+            # Number of the batch over all epochs, from which its random rotation follows: a resumed
+            # run and any process turn it alike.
             draw = self._epoch * len(self) + self._cursor
             self._cursor += 1
             self._handed_out += 1
@@ -149,6 +151,8 @@ class MeshDynamics:
         )
         self._copies = {CPU: local}
         if scaled_by is not None:
+            # This variance is nearly the squared error of persistence over one step: a loss of 1 is
+            # as good as no change.
             _, deviation = sharing.moments([lambda: _changes(rows, scaled_by)], part.ranks)
             self._scale = float(deviation[0] ** 2)
 
@@ -181,6 +185,8 @@ class MeshDynamics:
         truth = here.tracer[batch["flow"]].permute(2, 0, 1)  # node, flow, time
         coefficients = self.coefficients(batch["flow"], turn)
         steps = min(steps, truth.shape[2] - 1)
+        # All start times t = 0 .. T - steps are rolled out at once: coefficients do not depend on
+        # time.
         last = truth.shape[2] - steps
         state, total = truth[:, :, :last], truth.new_zeros(())
         for ahead in range(1, steps + 1):

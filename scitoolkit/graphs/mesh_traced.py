@@ -111,6 +111,8 @@ class _Step(nn.Module):
     def __init__(self, mesh: _FixedMesh) -> None:
         super().__init__()
         self.mesh = mesh
+        # Solvers number nodes as the file does, the part in the order of its cache: `nodes` leads
+        # there, its inverse permutation back.
         self.place: Tensor = mesh.nodes.argsort()
 
     def forward(self, coefficients: Tensor, tracer: Tensor) -> Tensor:

@@ -314,6 +314,8 @@ class GAT(NodeModelConfig):
 
     def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
         layers = _pyg()
+        # The heads of inner layers are concatenated; the last layer has one head, as wide as the
+        # outputs.
         width = max(1, self.hidden // self.heads)
         inner = [
             layers.GATConv(inputs if i == 0 else width * self.heads, width, heads=self.heads)

@@ -59,6 +59,7 @@ class NodeFile:
             labels = only_labelled(labels, self._file.read("labelled"), target, str(path))
         none = np.zeros((num_nodes, 0), np.float32)
         no_edges = np.zeros(0, np.int64)
+        # A graph without edges validates labels and splits as for graphs in memory.
         checked = Graph(
             no_edges, no_edges, num_nodes, none, labels, named, str(path), target_name=target
         )

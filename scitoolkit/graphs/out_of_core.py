@@ -90,6 +90,8 @@ class _Neighbourhood:
         blocks = [rows(number, slice(None))]
         for other, count in enumerate(files.record["received"]):
             if count:
+                # The halo is sorted by owner, and the nodes of a part ascend: a search finds their
+                # places without an array over all nodes.
                 places = np.searchsorted(self.parts[other].map("nodes"), halo[begin:][:count])
                 blocks.append(rows(other, places))
             begin += count
@@ -117,6 +119,7 @@ def why_not(model: nn.Module, inputs: GraphInputs) -> str:
         return f"the layers read {' and '.join(inputs.of_edges)}"
     layers = model.layers.named_children()
     fast: tuple[str, ...] = ()
+    # A layer of several rounds, such as APPNP, reads rows beyond the halo.
     if all(passes_once(layer) for layer in model.layers):
         small = proof_graph(inputs)
         owner = np.zeros(small.num_nodes, np.int64)
@@ -157,6 +160,7 @@ def infer(
             out = form(layer, part, x)[: files.record["nodes"]]
             out = out if last else model.activation(out)
             save_array(_rows_file(scratch, depth, number), out.numpy())
+        # Only now: parts read their halo from the files of all others.
         for number in range(len(near.parts)):
             _rows_file(scratch, depth - 1, number).unlink(missing_ok=True)
         rows = functools.partial(_stored_rows, scratch, depth)

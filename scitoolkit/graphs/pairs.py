@@ -58,6 +58,7 @@ class NodePairs:
         codes = self.codes(edges)
         draws = np.random.default_rng(key)
         sender = np.repeat(senders, count)
+        # Rejection: graphs are sparse, so that few draws are edges and only these are drawn again.
         receiver = draws.integers(self.num_nodes, size=len(sender))
         for _ in range(_ROUNDS):
             number = sender * self.num_nodes + receiver
@@ -86,6 +87,8 @@ def pairs_of(graph: Graph) -> NodePairs:
     n, a, b = graph.num_nodes, graph.source, graph.target
     apart = a != b
     code, reverse = a * n + b, b * n + a
+    # Undirected if each edge has its reverse. The pair a < b then stands for both, or a hidden edge
+    # would be read from its other direction.
     directed = not np.isin(code[apart], reverse[apart]).all()
     number = code if directed else np.minimum(code, reverse)
     distinct, place = np.unique(number[apart], return_inverse=True)
@@ -104,6 +107,8 @@ def common_neighbours(graph: Graph, pairs: Array) -> Array:
     adjacency = sp.csr_matrix((one, (graph.source, graph.target)), (graph.num_nodes,) * 2)
     adjacency = ((adjacency + adjacency.T) > 0).astype(np.float64)
     degree = np.asarray(adjacency.sum(0)).ravel()
+    # A common neighbour has a degree of 2 at least; nodes of degree 1, whose logarithm is 0, are
+    # never one.
     weighted = adjacency.multiply(1 / np.log(np.maximum(degree, 2))).tocsr()
     products = weighted[pairs[:, 0]].multiply(adjacency[pairs[:, 1]])
     return np.asarray(products.sum(1)).ravel()

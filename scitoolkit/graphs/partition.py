@@ -53,6 +53,7 @@ def partition(
     if method == "random":
         owner = np.arange(nodes) % parts
         return np.random.default_rng(seed).permutation(owner)
+    # Work of a product: a row costs its nonzeros, and one more for reading and writing it.
     weights = np.diff(pattern.indptr) + 1
     if method == "block":
         middle = np.cumsum(weights) - weights / 2
@@ -98,6 +99,8 @@ def metis(
         raise missing_extra("pymetis", "graphs", "graph.partition=metis") from None
     both = pattern
     if edge_weights is None:
+        # METIS takes undirected graphs without loops only. A loop is never cut, and a cut edge
+        # costs the same in either direction.
         both = (pattern + pattern.T).tocsr()
         both.setdiag(0)
         both.eliminate_zeros()

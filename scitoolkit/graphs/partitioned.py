@@ -140,6 +140,7 @@ class PartFiles:
             path = self.path / name
             if not path.exists():
                 raise DataError("no such file", where=str(path), fix="partition the graph again")
+            # The size first: it finds a truncated file at once, and says how it is damaged.
             size = path.stat().st_size
             if size != stated["bytes"]:
                 what = "truncated" if size < stated["bytes"] else "longer than it was written"

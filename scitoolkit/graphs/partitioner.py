@@ -170,6 +170,8 @@ class _Partitioner:
         return PartitionedGraph.open(self.out)
 
     def _open(self) -> None:
+        # The header is written before the scratch folder is removed. Both exist if a run was
+        # interrupted between the two, which continues; the header alone is a finished graph.
         if (self.out / HEADER).exists() and not self.work.exists():
             raise ConfigError(
                 "the folder holds a partitioned graph",
@@ -194,6 +196,8 @@ class _Partitioner:
     def _save(self) -> None:
         scratch = self.work / "state.tmp"
         scratch.write_text(json.dumps(self.state), encoding="utf-8")
+        # A rename is atomic: an interrupted call leaves the former state or the new one, never half
+        # of it.
         os.replace(scratch, self.work / "state.json")
 
     def _count(self) -> None:
@@ -322,6 +326,8 @@ class _Partitioner:
             owner = place(
                 self._neighbours, degrees, self.parts, self._facts["method"], self.node_weight
             )
+        # A process without nodes would take part in collectives with nothing, and layers that count
+        # nodes by their edges would fail on it alone.
         empty = np.flatnonzero(np.bincount(owner, minlength=self.parts) == 0)
         if len(empty):
             raise ConfigError(
@@ -333,6 +339,9 @@ class _Partitioner:
         inward, outward = self._degrees()
         for number, begin, end in self._ranges():
             pairs = [np.fromfile(self._bucket(kind, number), np.int32) for kind in ("in", "out")]
+            # Neighbours along in- and out-edges: a cut edge costs an exchange whichever way it
+            # points. An edge in both directions gives two entries and weighs twice, as it is read
+            # twice.
             counts = inward[begin:end].astype(np.int64) + outward[begin:end]
             yield group_pairs(np.concatenate(pairs).reshape(-1, 2), begin, counts)
 
@@ -397,6 +406,7 @@ class _Partitioner:
         )
         place = np.empty(len(owner), np.int32)
         for p in range(self.parts):
+            # Local numbers ascend with the global ones; the halo's places below rely on it.
             own = owner == p
             place[own] = np.arange(int(own.sum()))
         records = []
@@ -421,6 +431,8 @@ class _Partitioner:
         # it, so that they do not depend on the number of parts.
         first = np.cumsum(inward, dtype=np.int64) - inward
         pointer = np.concatenate([[0], np.cumsum(inward[own], dtype=np.int64)])
+        # What part q needs of this one, ascending: the same set in the same order as q derives for
+        # its halo, so that the two sides agree without a message.
         sends = [ids[owner[ids] == p] for ids in map(needed.of, range(self.parts))]
         lookup = place.copy()
         # Columns count this part's nodes first, then its halo. Entries of `lookup` for other
@@ -473,6 +485,8 @@ class _Partitioner:
             record["files"][f"{name}.npy"] = write_array(folder / f"{name}.npy", array)
 
     def _write_features(self, nodes: NodeFile, owner: Array, records: list[dict[str, Any]]) -> None:
+        # The features are read once, in order, and dealt to all parts at the same time. Nodes of a
+        # part ascend, so that each block is appended.
         first, rows = 0, max(1, NODE_BYTES // (nodes.width * nodes.dtype.itemsize))
         with ExitStack() as stack:
             writers = [
@@ -518,10 +532,14 @@ class _Needed:
     """Bit set of the halo nodes of each part, one bit per part and node."""
 
     def __init__(self, parts: int, nodes: int) -> None:
+        # Bits instead of lists: N x P / 8 bytes whatever the cut is, and a node that many edges
+        # need is counted once.
         self.bits: Array = np.zeros(((parts + 7) // 8, nodes), np.uint8)
 
     def add(self, part: Array, nodes: Array) -> None:
         for p in np.unique(part):
+            # `|=` with an index array writes each place once even if `here` repeats a node, which
+            # is right for a bit and would not be for a sum.
             here = nodes[part == p]
             self.bits[p // 8, here] |= np.uint8(1 << (p % 8))
 

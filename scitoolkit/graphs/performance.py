@@ -50,6 +50,8 @@ def predicted_seconds(costs: Forecast, widths: tuple[int, ...], machine: Machine
 
     Overlap of communication and computation is neglected, so this is an upper estimate.
     """
+    # T = nonzeros x columns gamma + words beta + messages alpha for each rank; forward and backward
+    # pass multiply the same block, and a slice of the columns each.
     columns = 2 * sum(widths) / costs.grid.slices
     work = costs.nonzeros * columns * machine.seconds_per_nonzero
     moved = costs.words * machine.seconds_per_word + costs.messages * machine.latency

@@ -22,6 +22,15 @@ Array = np.ndarray
 log: Logger = get_logger(__name__)
 
 BYTES_PER_NEIGHBOUR, BYTES_PER_NODE = 64, 120  # memory of METIS, measured
+
+# Symbols: w(v) weight of a node, L(p) load of a part, P number of parts, W sum of w.
+#
+# greedy    LDG (Stanton and Kliot 2012): argmax_p |N(v) in p| (1 - L(p) / limit), one pass
+# clusters  v joins the label of most neighbours whose load stays below the limit
+#
+# Clusters are small against a part (W / (2000 P)), so that METIS can still balance them, and at
+# least 20 heaviest nodes large, so that the pass can merge anything.
+
 CLUSTERS_PER_PART = 2000
 CLUSTER_PASSES, BOUNDARY_PASSES = 3, 3
 SLACK = 1.05
@@ -46,6 +55,8 @@ def blocks(weights: Array, parts: int) -> Array:
         >>> blocks(np.array([1, 1, 1, 3]), 2).tolist()
         [0, 0, 0, 1]
     """
+    # A node belongs to the part in which the middle of its weight lies: no part differs from W / P
+    # by more than the weight of the nodes at its ends.
     middle = np.cumsum(weights, dtype=np.float64) - weights / 2
     return np.minimum(middle * parts / max(1, weights.sum()), parts - 1).astype(np.int32)
 
@@ -107,6 +118,7 @@ def _greedy(neighbours: Neighbours, weights: Array, parts: int) -> Array:
 
 def _clustered(neighbours: Neighbours, weights: Array, parts: int) -> Array:
     total = weights.sum(dtype=np.int64)
+    # Every node starts as its own cluster.
     label, load = np.arange(len(weights), dtype=np.int32), weights.astype(np.int64)
     limit = max(int(total / (parts * CLUSTERS_PER_PART)), 20 * int(weights.max()))
     for _ in range(CLUSTER_PASSES):
@@ -117,6 +129,7 @@ def _clustered(neighbours: Neighbours, weights: Array, parts: int) -> Array:
     log.info("%d clusters, %d edges between them", small.shape[0], small.nnz // 2)
     owner = metis(small, parts, sizes, small.data)[cluster].astype(np.int32)
     load = np.bincount(owner, weights=weights, minlength=parts).astype(np.int64)
+    # The load that METIS left is allowed, else no node could move into the heaviest parts at all.
     limit = max(int(SLACK * total / parts), int(load.max()))
     for _ in range(BOUNDARY_PASSES):
         _majority(neighbours, weights, owner, load, limit)
@@ -129,6 +142,8 @@ _PASSES = {"metis": _whole, "greedy": _greedy, "clusters": _clustered}
 def _majority(
     neighbours: Neighbours, weights: Array, label: Array, load: Array, limit: int
 ) -> None:
+    # Scratch of the C function: edges of the present node to each label. It resets only the entries
+    # in `seen`, because clearing all of them would cost O(labels) a node.
     count = np.zeros(len(load), np.int32)
     for rows in neighbours():
         seen = np.empty(int(np.diff(rows.pointer).max(initial=0)) + 1, np.int32)

@@ -80,6 +80,7 @@ def _received(layout, width: int, backward: bool) -> list[int]:
     k = grid.place(rank)[2]
     widths = grid.slice_widths(width)
     mine, own = widths[k], layout.fibre_rows[k]
+    # The backward pass runs each exchange in the other direction: it receives what was sent.
     gather = layout.gather.sent if backward else layout.gather.received
     reduce = layout.reduce.received if backward else layout.reduce.sent
     counts = [n * mine for n in (*gather, *reduce)]

@@ -47,6 +47,7 @@ class Product:
         """Return A X, without recording a derivative."""
         layout, width = self.layout_on(x.device), x.shape[1]
         x = self._to_slices(x)
+        # Rows are on their way while the near columns, whose rows are here, are multiplied.
         far, wait = layout.gather.start(self.ranks, x)
         sums = multiply(layout.near, x)
         wait()
@@ -69,6 +70,8 @@ class Product:
             rows[layout.own_rows] = g
             wait()
             g = rows.index_copy_(0, layout.spread_rows, others)
+        # The far part first: its result travels while the near part is computed. Each exchange of
+        # the forward pass runs in the other direction, in the reverse order.
         back, wait = layout.gather.start_back(self.ranks, _multiply_transposed(layout.far, g))
         out = _multiply_transposed(layout.near, g)
         wait()
@@ -81,6 +84,9 @@ class Product:
             return x.contiguous()
         widths, rows = grid.slice_widths(x.shape[1]), self.layout.fibre_rows
         mine = widths[self._slice]
+        # An all-to-all within the fibre: n_own rows x all columns become all rows x one slice.
+        # Slices are contiguous in the buffer, as the exchange wants what each rank receives in one
+        # piece.
         send = torch.cat([part.reshape(-1) for part in x.split(widths, dim=1)])
         receive = x.new_empty(sum(rows) * mine)
         wait = self._swap(send, [len(x) * w for w in widths], receive, [n * mine for n in rows])
@@ -106,6 +112,7 @@ class Product:
 
     def _swap(self, send: Tensor, sent: list[int], receive: Tensor, received: list[int]) -> Wait:
         grid = self.layout.grid
+        # Ranks of a fibre are consecutive, see `Grid.rank`; all others exchange nothing.
         first = self.layout.rank - self._slice
         before, after = [0] * first, [0] * (grid.size - first - grid.slices)
         return self.ranks.start(send, before + sent + after, receive, before + received + after)

@@ -94,12 +94,16 @@ def prove(model: nn.Module, part: Part) -> Proof:
             proof = _prove(model, part)
         except ConfigError as error:
             failure = error
+    # Rank 0 alone compares on the real graph. Its failure is that of all, since the training that
+    # follows is collective.
     if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
         failure = ConfigError("the model differs on another process", where="model")
     if failure is None:
         failure = _without_edges(model, part, proof.fast)
     seconds = time.perf_counter() - begin
     if failure is not None:
+        # One process needs no distribution: there the plain model on the whole graph is always
+        # right.
         if part.grid.size > 1 or not isinstance(failure, Unproven):
             raise failure
         log.warning("the model runs on one process only: %s", failure.what)
@@ -183,6 +187,8 @@ def _prove(model: nn.Module, part: Part) -> Proof:
         if problem is not None:
             raise problem
         check.sites.closed = True
+        # A comparison on the real graph has reached what the training reaches; else the training is
+        # held to the call sites of the small graph.
         held = part.ranks.size > 1 and real is None
         return Proof(fast, grid.size, off, 0.0, sites=check.sites if held else None)
     assert refusal is not None

@@ -115,6 +115,7 @@ class RankComparison:
         except Exception:
             if not failed:
                 raise
+            # The first failure in time; the other ranks break off at their next collective.
             trace, error = failed[0]
             return refused(trace.inside, error, grid.size), np.inf
         errors = self._errors(done, reference)
@@ -152,9 +153,13 @@ class RankComparison:
     def _errors(self, done: list[tuple[Trace, Tensor]], reference: Trace) -> dict[str, float]:
         """Return relative differences of sums over ranks, of rows by node and of buffers."""
         tensors = (*reference.tensors.values(), reference.rows["output"])
+        # A gradient that is zero but for rounding has no scale to be relative to: the largest
+        # number of the run, times a small share, is the least scale of all.
         floor = self._precision.floor * max(float(t.abs().max()) for t in tensors if t.numel())
         errors = {}
         for name, wanted in reference.tensors.items():
+            # The loss of each rank is a sum over its rows, so that losses and gradients of
+            # parameters add.
             total = torch.stack([trace.tensors[name] for trace, _ in done]).sum(0)
             errors[name] = relative_error(total, wanted, floor)
         for name, wanted in reference.rows.items():

@@ -231,6 +231,8 @@ def traced(
         output = out.detach().clone()  # an invertible layer frees its output in the backward pass
         width = out.numel() // max(1, len(out))
         generator = torch.Generator().manual_seed(2)
+        # A random linear functional of the output: its gradient reaches every component, and errors
+        # of different signs do not cancel as in a plain sum.
         weight = torch.randn(graph.num_nodes, width, generator=generator)
         loss = (out.reshape(len(nodes), -1) * weight[nodes]).sum()
         if gradients:

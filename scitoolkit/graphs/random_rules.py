@@ -57,6 +57,7 @@ def _drawn(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     out = _like(func, name, args, kwargs)
     if tag is None or tag.ids is None:
         return by_position(local.next_draw, func, name, args, kwargs)
+    # The plain model of the check draws by position, from 0 for nodes and for edges alike.
     first = local.part.num_nodes  # the number of the first edge
     rows = torch.where(tag.ids >= first, tag.ids - first, tag.ids)
     return put_tag(_filled(out, rows, local.next_draw(), name, args, kwargs), Tag(0, tag.ids))
@@ -86,11 +87,14 @@ def _gumbel(
     dim: int = -1,
 ) -> Tensor:
     """Gumbel softmax like torch's, with exponential numbers from a function."""
+    # -log(E) of an exponential number E is Gumbel distributed, so that the argmax of logits + noise
+    # is a sample of softmax(logits) (Jang et al. 2017, eq. 1).
     noise = -exponential(torch.empty_like(logits, requires_grad=False)).log()
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:
         return soft
     one = torch.zeros_like(logits).scatter_(dim, soft.max(dim, keepdim=True)[1], 1.0)
+    # Straight-through estimator: the value is one-hot, the gradient that of the softmax.
     return one - soft.detach() + soft
 
 
@@ -127,11 +131,13 @@ def _like(func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
 @torch.no_grad()
 def _filled(out: Tensor, rows: Tensor, draw: int, name: str, args: Any, kwargs: Any) -> Tensor:
     width = out.numel() // max(1, len(rows))
+    # Uniform in (0, 1), at the middles of 2^24 intervals: never 0, whose logarithm is infinite.
     first, second = (
         (random_bits(rows, width, signed(2 * draw + k)).double() + 0.5) / 2**24 for k in (0, 1)
     )
     values = first
     if name in _NORMAL:
+        # Box and Muller (1958).
         values = (-2 * first.log()).sqrt() * (2 * math.pi * second).cos()
         if name == "normal_":
             mean, deviation = _numbers(args, kwargs, ("mean", 0.0), ("std", 1.0))
@@ -141,6 +147,7 @@ def _filled(out: Tensor, rows: Tensor, draw: int, name: str, args: Any, kwargs: 
         values = low + (high - low) * values
     elif name == "exponential_":
         (rate,) = _numbers(args, kwargs, ("lambd", 1.0))
+        # Inverse of the distribution function 1 - exp(-rate x), at 1 - first.
         values = -first.log() / rate
     elif name in ("bernoulli", "bernoulli_"):
         default = 0.5 if name == "bernoulli_" else args[0]

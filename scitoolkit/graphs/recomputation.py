@@ -21,6 +21,8 @@ from scitoolkit.graphs.tags import Tag, put_tag, tag_of
 Repeat = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Returns a function that runs another one as it would run now."""
 
+# Simulated ranks are threads of one process: each has its repetition in a context variable, while
+# torch's functions are replaced once for all, until the last user leaves.
 _REPEAT: ContextVar[Repeat | None] = ContextVar("how to repeat a function", default=None)
 _LOCK = threading.Lock()
 _NAMES = ("CheckpointFunction", "_checkpoint_without_reentrant_generator")
@@ -76,6 +78,8 @@ class _Reentrant:
         outputs: list[Tag | None] = []
 
         def run(*inputs: Any) -> Any:
+            # The first call is the forward pass, which runs inside the mode already and tells the
+            # tags of the results; every later one is a repetition.
             if outputs:
                 return again(*inputs)
             out = function(*(_tagged(a, tag) for a, tag in zip(inputs, tags, strict=True)))

@@ -47,7 +47,10 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         and not x.requires_grad
         and len(dims) == x.dim()
     ):
+        # A number without a gradient, such as the bound of a loop: one number a rank is exchanged,
+        # not all rows.
         return _agreed(local, func, x)
+    # Medians, norms, quantiles and the like are no sums of parts: all rows on every rank.
     return func(local.whole(x), *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
 
 
@@ -87,6 +90,8 @@ def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     dim = kwargs.get(
         "dim", args[place] if len(args) > place and name != "instance_norm" else default
     )
+    # instance_norm reads (batch, channel, rows...): it mixes rows only if these are its last
+    # dimensions.
     along = tag.dim >= 2 if name == "instance_norm" else dim is None or dim % x.dim() == tag.dim
     if not along:
         return local.passed(func, name, args, kwargs)
@@ -135,6 +140,7 @@ def _layer_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
         return local.passed(func, name, args, kwargs)
     if weight is not None or bias is not None:
         raise Unsupported("layer_norm with weights for each node")
+    # `normalized_shape` names the number of local rows; that of all rows replaces it.
     rows = local.whole(x)
     return local.own_rows(func(rows, rows.shape[-len(normalised) :], eps=eps), tag)
 

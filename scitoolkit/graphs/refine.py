@@ -68,6 +68,13 @@ def refine(
     by_target = _distinct(pattern)
     by_source = by_target.T.tocsr()
     start, owner = owner, owner.astype(np.int64).copy()
+    # Symbols, as in refine.c:
+    #
+    # count[u, p]  number of edges from u into part p
+    # received[p]  rows that p needs of others: |{u : count[u, p] > 0, owner[u] != p}|
+    # load[p]      nonzeros, one more for each node
+    #
+    # A move of v from a to b is made if received[a]^2 + received[b]^2 falls and load[b] fits.
     count = np.zeros((nodes, parts), np.int32)
     senders = np.repeat(np.arange(nodes), np.diff(by_source.indptr))
     np.add.at(count, (senders, owner[by_source.indices]), 1)
@@ -83,8 +90,10 @@ def refine(
         before = received.copy()
         state = [torch.from_numpy(a) for a in (*arrays, order, owner, count, received, load)]
         call(library.refine, nodes, parts, *state, limit)
+        # A sweep that gains less than a thousandth will not be followed by one that gains more.
         if (received**2).sum() > 0.999 * (before**2).sum():
             break
+    # The sum of squares fell, but the maximum, which is waited for, may have risen.
     better = received_rows(pattern, owner, parts).max() < received_rows(pattern, start, parts).max()
     return owner if better else start
 

@@ -128,6 +128,8 @@ def _preparation(
     if how == "rows":
         lowest = min((float(b.min()) for files in parts for b in _blocks(files)), default=0.0)
         negative = gather_counts(ranks, int(lowest < 0))
+        # The rank with the negative feature alone would raise, and leave the others in a
+        # collective.
         if any(negative):
             _refuse_negative(lowest, str(parts[0].path.parent), refused=True)
     if how == "standard":
@@ -155,9 +157,11 @@ def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
         for block in blocks:
             rows = torch.from_numpy(block().astype(np.float64))
             terms = rows if mean is None else (rows - mean).square()
+            # The count travels with the sum: a rank without training nodes adds zeros to both.
             own.append(torch.stack([terms.sum(0), torch.ones_like(terms).sum(0)]))
         return SumOverRanks.apply(torch.stack(own).sum(0), ranks)
 
+    # Two passes: the difference of the sums of squares would cancel.
     total, count = sums(None)
     if not bool((count > 0).all()):
         raise ConfigError(
@@ -190,6 +194,7 @@ def _refuse_negative(lowest: float, where: str, *, refused: bool = False) -> Non
 def _normalised(x: Array, how: str, by: Moments | None) -> torch.Tensor:
     if how == "rows":
         total = x.sum(1, keepdims=True)
+        # A row without features stays zero.
         x = x / np.where(total == 0, 1, total)
     if by is not None:
         mean, deviation = by

@@ -193,6 +193,8 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
     graph = data.whole
     measured = _measured(model)
     _require_inputs(config, measured, data)
+    # Folders of former versions lack these numbers: their models read no types of nodes, so that
+    # none is allowed; those of edges cannot be compared.
     for what, count in (("edge", graph.inputs.edge_types), ("node", graph.inputs.node_types)):
         trained = measured.get(f"{what}_types", count if what == "node" else 0)
         if count > trained:

@@ -44,6 +44,11 @@ class ScaledPart(Part):
             x: features of local nodes, shape (n_own, F).
             weighting: as in `weighted_adjacency`.
         """
+        # Weightings of `weighted_adjacency` as scalings of rows of the sum A x, d = in-degrees:
+        #
+        # mean       D^-1 A x
+        # symmetric  D^-1/2 A D^-1/2 x, where a node with d = 0 neither sends nor receives
+        # gcn        D'^-1/2 A' D'^-1/2 x, with A' = A without loops + I and d' its in-degrees
         check_weighting(weighting)
         if weighting == "sum":
             return self._sum(x)
@@ -56,6 +61,7 @@ class ScaledPart(Part):
         # The self-loops of a node are replaced by exactly one of weight 1.
         scale = (self._degree - self._loops + 1).to(x).rsqrt()[:, None]
         scaled = x * scale
+        # A x holds each node `loops` times: 1 - loops more make it exactly one.
         return (self._sum(scaled) + (1 - self._loops).to(x)[:, None] * scaled) * scale
 
 
@@ -130,6 +136,8 @@ class StoredPart(ScaledPart):
     @functools.cached_property
     def edge_numbers(self) -> Tensor:
         """Global number of each edge plus the number of nodes, shape (E_own,)."""
+        # The edges into a node are contiguous here and in the whole graph: local numbers differ
+        # from global ones by one shift for each node.
         first = torch.from_numpy(self.files.read("first") - self.files.read("pointer")[:-1])
         shift = torch.repeat_interleave(first, self._degree)
         return self.num_nodes + shift + torch.arange(self.num_edges)
@@ -159,6 +167,8 @@ def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix
         block = file.rows("column", first, last)
         rows = pointer[begin : end + 1] - first
         for number, (chosen, shift) in enumerate(((block < own, 0), (block >= own, own))):
+            # The number of chosen columns before each row's begin is the pointer of the matrix of
+            # only those columns.
             ends = np.concatenate([[0], np.cumsum(chosen)])[rows] + pointers[number][begin]
             pointers[number][begin : end + 1] = ends
             columns[number][ends[0] : ends[-1]] = block[chosen] - shift
@@ -180,6 +190,7 @@ def whole_graph(graph: PartitionedGraph) -> Graph:
         nodes, pointer = part.read("nodes"), part.read("pointer")
         source.append(np.concatenate([nodes, part.read("halo")])[part.read("column")])
         target.append(np.repeat(nodes, np.diff(pointer)))
+    # Stable: within a target the edges keep the order of their sources, as edges are numbered.
     order = np.argsort(np.concatenate(target), kind="stable")
 
     def of_edges(name: str) -> Array | None:

@@ -188,6 +188,7 @@ def after(name: str, tag: Tag, argument: Tensor, out: Tensor, args: Any) -> Tag 
     dim = _moved(name, tag.dim, argument, out, args)
     if dim is None:
         return None
+    # Fewer or more rows than before are other rows, whose numbers are unknown.
     ids = tag.ids if out.size(dim) == argument.size(tag.dim) else None
     return replace(tag, dim=dim, ids=ids)
 
@@ -196,6 +197,7 @@ def _moved(name: str, dim: int, argument: Tensor, out: Tensor, args: Any) -> int
     if name in _MOVES and not (name == "squeeze" and out.dim() == argument.dim()):
         return _MOVES[name](dim, argument, out, args)
     size = argument.size(dim)
+    # From the right first: broadcasting adds dimensions on the left.
     places = [dim] if out.dim() == argument.dim() else [dim + out.dim() - argument.dim(), dim]
     for place in places:
         if 0 <= place < out.dim() and out.size(place) == size:
@@ -205,6 +207,8 @@ def _moved(name: str, dim: int, argument: Tensor, out: Tensor, args: Any) -> int
 
 def _reshaped(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     """Return the dimension of equal size with equally many elements before it."""
+    # Row-major order: a dimension keeps its meaning under a reshape if as many elements precede it
+    # and its extent is the same. (N, 8 * 4) to (N, 8, 4) keeps N; (N, 4) to (4, N) does not.
     before = math.prod(argument.shape[:dim])
     for place in range(out.dim()):
         if math.prod(out.shape[:place]) == before and out.size(place) == argument.size(dim):
@@ -225,6 +229,8 @@ def _permuted(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
 
 def _moved_dim(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     return (
+        # A small tensor with extent 2 in the distributed dimension and 1 elsewhere goes through the
+        # same call: the 2 shows where the dimension ends up.
         torch.empty([1 + (d == dim) for d in range(argument.dim())])
         .movedim(*args[1:])
         .shape.index(2)

@@ -124,6 +124,7 @@ class Labels(Target):
             raise DataError(
                 f"labels of shape {labels.shape}", where=where, allowed=f"({num_nodes}, labels)"
             )
+        # -1 marks a whole row as unknown; in a row with known labels it would be a third value.
         wrong = (labels < -1) | (labels > 1) | ((labels < 0) & self.known(labels)[:, None])
         if wrong.any():
             raise DataError(
@@ -204,6 +205,8 @@ class Values(Target):
     def figures(self, truth: Array, predicted: Array) -> dict[str, float]:
         """Return RMSE, MAE and R2 over all values."""
         error = predicted.astype(np.float64) - truth
+        # R2 = 1 - sum (y - f)^2 / sum (y - mean)^2, with the mean of each column. A constant truth
+        # has no spread to explain: 0.
         spread = float(((truth - truth.mean(0, dtype=np.float64)) ** 2).mean())
         squared = float((error**2).mean())
         return {
@@ -227,6 +230,7 @@ def whole_numbers(what: str, values: Any, where: str) -> Array:
         DataError: a number is not an integer.
     """
     values = np.asarray(values)
+    # NaN and Inf become arbitrary integers here, which the comparison below finds to differ.
     with np.errstate(invalid="ignore"):
         whole = values.astype(np.int64)
     if values.dtype.kind == "f" and not np.array_equal(whole, values):

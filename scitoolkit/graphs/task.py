@@ -52,6 +52,7 @@ class PartLoader:
         self._batch: dict[str, Tensor] = {
             "x": x,
             "place": torch.from_numpy(place),
+            # Cross-entropy reads classes as integers, all other losses real numbers.
             "label": torch.from_numpy(label.astype(np.int64 if label.ndim == 1 else np.float32)),
         }
         self._total = total
@@ -127,6 +128,8 @@ class NodeTask(ABC):
         epoch = int(batch["epoch"])
         with dropout_by_node(self._seed * 1_000_000_007 + epoch):
             out = self.model(batch["x"], None)[batch["place"]]
+        # The strategy weights the means of ranks by `batch_size`, so that they become the mean over
+        # all labelled nodes; a rank without any adds 0 with weight 0.
         count = max(1, len(batch["label"]))
         return {k: total / count for k, total in self.figures(out, batch["label"]).items()}
 

@@ -83,6 +83,7 @@ def _seconds(work: Callable[[], object], call: Callable[[], object]) -> float:
         both.append(_elapsed(work, call))
     ranks = gather_objects((alone, both))
     slowest = [[max(times) for times in zip(*(r[i] for r in ranks), strict=True)] for i in (0, 1)]
+    # Differences within a round, in which the load of the machine was nearly the same.
     return statistics.median(b - a for a, b in zip(*slowest, strict=True))
 
 

@@ -51,6 +51,8 @@ def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
     data = np.array(points, dtype=float)
     # Scale the columns to similar magnitudes: nnls has an absolute tolerance.
     scale = np.array([1e-6, 1e-10])
+    # Rows over their measured seconds: |(n alpha + s beta) / t - 1|^2 is minimised, in which a
+    # collective of a microsecond counts as much as one of a millisecond.
     weighted = data[:, :2] * scale / data[:, 2:]
     coefficients, _ = nnls(weighted, np.ones(len(data)))
     latency, per_byte = coefficients * scale
@@ -70,6 +72,8 @@ def ring_counts(name: str, calls: float, size: float, ranks: int) -> tuple[float
         >>> ring_counts("all_reduce", 1, 1000.0, 4)
         (6, 1500.0)
     """
+    # A ring of P ranks needs P - 1 rounds, in each of which a rank receives 1 / P of the tensor; an
+    # all-reduce is a reduce-scatter followed by an all-gather.
     rounds = REDUCTIONS.get(name, 1)
     return rounds * calls * (ranks - 1), rounds * size * (ranks - 1) / ranks
 

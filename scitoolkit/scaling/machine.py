@@ -69,6 +69,7 @@ def measured(model: nn.Module, width: int, samples: int) -> Rates:
         x = torch.randn(rows, width, generator=torch.Generator().manual_seed(1))
         return lambda: _loss(model, x).backward()
 
+    # Two sizes give a straight line: its slope is the time of a sample, its intercept the overhead.
     few, many = 1, 8 * samples
     with FlopCounterMode(display=False) as counted:
         step(samples)()

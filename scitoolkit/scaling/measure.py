@@ -129,6 +129,8 @@ def sweep(
     seconds, efficiencies = list[float](), list[float]()
     last = rates["step_seconds"]
     useful = 0.0
+    # Work grows by a factor until half of the step is useful, or until a step takes too long to
+    # try.
     while not efficiencies or (efficiencies[-1] < HALF and useful < config.step_seconds):
         steps = max(LEAST_STEPS, min(config.steps, int(SWEEP_SECONDS / max(last, 1e-6))))
         seen = trained(config, case, pattern, samples, steps)

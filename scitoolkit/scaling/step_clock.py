@@ -89,6 +89,8 @@ class StepClock:
         value, logs = loss(batch)
         engine: Any = torch.autograd.Variable._execution_engine
 
+        # The hook of the loss runs when the backward pass begins, and a callback queued then runs
+        # when it has ended.
         def at_backward(gradient: Tensor) -> None:
             engine.queue_callback(lambda: self.end("compute"))
 

@@ -105,6 +105,7 @@ class PatternTask:
         """Return the rows of the ranks this rank depends on, shape (dependencies, width)."""
         me, size, step = self._ranks.rank, self._ranks.size, self._step
         self._step += 1
+        # Every rank derives the needs of all: who sends what follows without a message.
         wanted = [dependencies(self._pattern, step, rank, size) for rank in range(size)]
         if not any(wanted):
             return None

@@ -22,6 +22,7 @@ from scitoolkit.ops import taylor
 from scitoolkit.superresolution.convolution import corners
 
 Weights = Literal["linear", "smooth"]
+# Coefficients of 1, s, s^2, ... of the right node's weight: 10 s^3 - 15 s^4 + 6 s^5, and s.
 _SMOOTH = (0.0, 0.0, 0.0, 10.0, -15.0, 6.0)
 _LINEAR = (0.0, 1.0)
 
@@ -52,6 +53,7 @@ def locate(x: Tensor, nodes: Tensor, period: float | None) -> Along:
         ends = torch.cat([nodes, nodes[:, :1] + period], 1)
         x = nodes[:, :1] + torch.remainder(x - nodes[:, :1], period)
     left = torch.searchsorted(ends.contiguous(), x.contiguous(), right=True) - 1
+    # Queries beyond the ends continue the outermost cell.
     left = left.clamp(0, ends.shape[1] - 2)
     start, stop = ends.gather(1, left), ends.gather(1, left + 1)
     right = left + 1 if period is None else (left + 1) % count
@@ -87,6 +89,7 @@ def weight_derivative(along: Along, kind: Weights, side: int, order: int) -> Ten
     for c in reversed(coefficients[:-1]):
         value = value * s + c
     if side == 0:
+        # The weights of both nodes sum to 1, their derivatives to 0.
         value = 1 - value if order == 0 else -value
     return value / along.width**order if order else value
 
@@ -103,6 +106,9 @@ def blend(decoded: Tensor, where: Sequence[Along], plan: taylor.Plan, kind: Weig
     Returns:
         (streams, B, N, C).
     """
+    # D^a (sum_j w_j f_j) = sum_j sum_b binom(a, b) D^b w_j D^(a - b) f_j; the plan holds the pairs
+    # (a, b) with their coefficients. A weight is a product over dims, so that its factors are
+    # tabulated.
     tables: dict[tuple[int, int, int], Tensor | None] = {}
     out = []
     for terms in plan.leibniz:
@@ -157,6 +163,7 @@ def gather(latent: Tensor, where: Sequence[Along]) -> tuple[Tensor, Tensor, list
     for corner in corners(len(where)):
         flat = step
         for along, side, size in zip(where, corner, sizes, strict=True):
+            # Row-major number of the corner's node in the table of all nodes of the batch.
             flat = flat * size + along.node[side]
         numbers.append(flat)
         scale = [a.scale[side] for a, side in zip(where, corner, strict=True)]

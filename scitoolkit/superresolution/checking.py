@@ -155,6 +155,7 @@ def _fitted(
     pde: PDE, data: _Derivatives, terms: Mapping[str, Mapping[str, float]]
 ) -> list[FittedConstant]:
     """Return the constants fitted to the data, with residuals relative to terms."""
+    # Equations of different units are fitted together, each in sizes of its terms.
     scale = {n: float(np.sqrt(sum(v**2 for v in t.values()))) for n, t in terms.items()}
 
     def evaluate(changed: PDE) -> dict[str, Array]:
@@ -204,6 +205,7 @@ class _Derivatives:
         self._made: dict[tuple[str, MultiIndex], Array] = {}
         self.interior = tuple(
             slice(None)
+            # Half a stencil at each end is left out, unless too few nodes would remain.
             if is_spectral(n, p) or p is not None or len(n) < 3 * STENCIL // 2
             else slice(STENCIL // 2, -(STENCIL // 2))
             for n, p in zip(grid.nodes, grid.periods, strict=True)
@@ -242,6 +244,8 @@ class _Derivatives:
         for key in keys:
             name, index = key[0], key[1][0][0]
             if order is not None:
+                # The derivative that the equation takes along dim i is taken along order[i]: its
+                # order moves there.
                 index = tuple(index[order.index(axis)] for axis in range(len(index)))
             out[key] = self.get((renamed or {}).get(name, name), index)[self.interior]
         return out
@@ -274,6 +278,7 @@ def _measure(
         total = float(np.sqrt(sum(v**2 for v in terms[name].values())))
         if total == 0:
             raise DataError("all terms vanish: the fields are constant", where=f"equation {name}")
+        # Of terms that cancel exactly the ratio is 0; of independent ones about 1.
         ratios[name] = size / total
     return ratios, terms
 
@@ -328,6 +333,7 @@ def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
         rest = sum(np.broadcast_to(p, shape) for t, p in parts.items() if t != text)
         power = float((one * one * data.weights).sum())
         if power > 0:
+            # Least squares: |rest + factor one|^2 is least for factor = -<one, rest> / <one, one>.
             factor = -float((one * rest * data.weights).sum()) / power
             size = np.sqrt(
                 sum(data.rms(p) ** 2 for t, p in parts.items() if t != text)
@@ -344,6 +350,7 @@ def _sampling_warnings(residuals: Residuals, data: _Derivatives) -> list[str]:
     for axis, (dim, nodes) in enumerate(zip(data.grid.dims, data.grid.nodes, strict=True)):
         if is_spectral(nodes, data.grid.periods[axis]):
             continue
+        # Two nodes less are two orders less: where both agree, the data resolve the derivative.
         stencil = max(3, min(STENCIL, len(nodes)) - 2)
         coarse = _Derivatives(data.values, data.pde, data.grid, stencil)
         worst = 0.0

@@ -61,6 +61,7 @@ class Convolution(nn.Module):
 
     def _four_dims(self, x: Tensor, padding: list[int]) -> Tensor:
         if padding[0]:
+            # torch has no convolution in four dims.
             x = functional.pad(x, (0, 0, 0, 0, 0, 0, padding[0], padding[0]))
         batch, _, length = x.shape[:3]
         steps = length - self.kernel + 1
@@ -94,6 +95,7 @@ def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False)
         taps = {0: 1 - s, 1: s}
         if cubic and size > 2:
             taps = {
+                # Cubic convolution with a = -1/2 (Keys 1981).
                 -1: -0.5 * s + s**2 - 0.5 * s**3,
                 0: 1 - 2.5 * s**2 + 1.5 * s**3,
                 1: 0.5 * s + 2 * s**2 - 1.5 * s**3,
@@ -151,6 +153,7 @@ class Block(nn.Module):
         self.conv1: Convolution = Convolution(channels_in, channels_out, periodic)
         self.norm2 = nn.GroupNorm(groups(channels_out), channels_out)
         self.conv2: Convolution = Convolution(channels_out, channels_out, periodic)
+        # A block begins as its shortcut, so that depth does not change the output before training.
         nn.init.zeros_(self.conv2.weight)
         same = channels_in == channels_out
         self.shortcut = (

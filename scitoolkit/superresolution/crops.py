@@ -74,6 +74,8 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
                 where=f"crop.size.{dim}",
                 allowed=f"1 to {count}",
             )
+        # The low resolution of a period of n nodes has n / every nodes and wraps around; that of an
+        # open crop has a node at both ends, so that its n - 1 cells have to divide.
         closed = period is not None and size == count
         if (size if closed else size - 1) % every:
             good = [n for n in range(2, 33) if (size if closed else size - 1) % n == 0]
@@ -197,9 +199,11 @@ class CropSource:
         return {key: np.stack([s[key] for s in samples]) for key in samples[0]}
 
     def _crop(self, index: int) -> dict[str, Array]:
+        # A crop follows from its number alone, whichever process or thread reads it.
         rng = np.random.default_rng((self.seed, index))
         place = 0
         if len(self.numbers) > 1:
+            # Uniform over all positions of all simulations: a longer simulation gives more crops.
             drawn = rng.integers(self.last_window[-1])
             place = int(np.searchsorted(self.last_window, drawn, side="right"))
         dataset = self.simulations.dataset(self.numbers[place])
@@ -215,6 +219,9 @@ class CropSource:
         values, nodes, signs, reflection = self._transform(values, nodes, rng, grid)
         origin = np.array(
             [
+                # Relative coordinates make the model independent of the position; along walled dims
+                # it depends on it, and along a whole period a position is one of the period in any
+                # case.
                 0.0 if walled or (whole and period is not None) else n[0]
                 for walled, whole, period, n in zip(
                     layout.walled, layout.whole, grid.periods, nodes, strict=True
@@ -229,6 +236,7 @@ class CropSource:
         layout = self.layout
         while True:
             starts = [
+                # Part of a period may begin anywhere, as it wraps around.
                 int(rng.integers(count if period is not None and not whole else count - size + 1))
                 for count, size, period, whole in zip(
                     grid.shape, layout.size, grid.periods, layout.whole, strict=True
@@ -287,9 +295,11 @@ class CropSource:
             values = np.flip(values, axis + 1)
             own = grid.nodes[axis]
             nodes[axis] = _mirrored(nodes[axis], own, grid.periods[axis])
+            # x -> first + last - x, about the middle of the domain.
             reflection[axis] = -1.0, own[0] + own[-1]
             for name in turned:
                 signs[self.fields.index(name)] *= -1
+        # A last entry for the mask has the sign 1.
         values = values * signs.reshape(-1, *[1] * len(nodes))
         return values, nodes, signs[: len(self.fields)], reflection
 
@@ -350,6 +360,7 @@ def _wrapped(array: xr.DataArray, parts: Sequence[Sequence[slice]], axis: int = 
 def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Array:
     """Return `size` ascending coordinates from `start` on, continued beyond the period."""
     index = np.arange(start, start + size)
+    # Ascending coordinates: those behind the end are a period larger, not small again.
     turns = index // len(nodes)
     return nodes[index % len(nodes)] + turns * (period or 0.0)
 
@@ -357,5 +368,7 @@ def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Arra
 def _mirrored(nodes: Array, own: Array, period: float | None) -> Array:
     """Return the coordinates of reversed values, mirrored about the middle of the domain."""
     if period is not None:
+        # Reversed values of a whole period are those of the mirror, moved by a node, which is
+        # another place of the same periodic flow; the coordinates remain.
         return nodes if len(nodes) == len(own) else nodes[0] + (nodes[-1] - nodes[::-1])
     return own[0] + own[-1] - nodes[::-1]

@@ -72,6 +72,8 @@ class Decoder(nn.Module):
             nn.init.uniform_(layer.weight, -bound, bound)
             if number == 0:
                 with torch.no_grad():
+                    # omega scales the weights of the coordinates alone: latent vectors are no
+                    # positions.
                     layer.weight[:, : self.num_coordinates] *= omega
 
     def forward(
@@ -94,6 +96,8 @@ class Decoder(nn.Module):
         streams = taylor.seed(coordinates, plan, scales)
         if len(self.frequencies):
             phase = taylor.linear(streams, self.frequencies)
+            # cos(p) = sin(p + pi / 2): a constant is added to the value, not to its derivatives,
+            # and one rule serves both features.
             shifted = torch.cat([phase[:1] + math.pi / 2, phase[1:]])
             both = torch.cat([phase, shifted], -1)
             streams = taylor.activation(both, "sin", plan)

@@ -38,6 +38,7 @@ def chebyshev_kind(nodes: Array, tolerance: float = 1e-5) -> str | None:
     }
     for kind, angle in angles.items():
         reference = -np.cos(angle)
+        # Nodes of any interval are an affine map of the reference ones.
         slope, offset = np.polyfit(reference, nodes, 1)
         if np.abs(slope * reference + offset - nodes).max() <= tolerance * abs(slope):
             return kind
@@ -53,6 +54,8 @@ def barycentric_matrix(nodes: Array) -> Array:
     np.fill_diagonal(difference, 1.0)
     log = np.log(np.abs(difference)).sum(1)
     weights = np.sign(difference).prod(1) * np.exp(log.mean() - log)
+    # D_ij = (w_j / w_i) / (x_i - x_j), w_j = 1 / prod_k (x_j - x_k); the rows sum to zero, as the
+    # derivative of a constant does, which gives the diagonal.
     matrix = weights[None] / weights[:, None] / difference
     np.fill_diagonal(matrix, 0.0)
     np.fill_diagonal(matrix, -matrix.sum(1))
@@ -69,6 +72,8 @@ def fornberg_weights(at: float, nodes: Array, order: int) -> Array:
     count = len(nodes)
     table = np.zeros((count, order + 1))
     table[0, 0] = 1.0
+    # c1 to c5 are those of Fornberg's algorithm; column k of the table holds the weights of the
+    # k-th derivative for the nodes up to i.
     c1, c4 = 1.0, nodes[0] - at
     for i in range(1, count):
         c2, c5, c4 = 1.0, c4, nodes[i] - at
@@ -134,6 +139,8 @@ def differentiate(
     if period is not None and is_even(np.append(nodes, nodes[0] + period)):
         return _fourier(values, axis, order, period)
     if period is not None:
+        # Three periods: stencils of the middle one reach into its neighbours, whose columns are
+        # then added to those of the same nodes.
         extended = np.concatenate([nodes - period, nodes, nodes + period])
         matrix = finite_difference_matrix(extended, order, stencil)
         count = len(nodes)

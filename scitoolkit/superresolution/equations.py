@@ -170,6 +170,9 @@ class Residuals:
 
     def _combined(self, expressions: dict[str, sympy.Expr]) -> dict[str, sympy.Expr]:
         for field in self.pde.names.fields:
+            # Let s_1, s_2, ... be the higher derivatives of a field. If all equations contain them
+            # in the same ratio (a matrix of coefficients of rank 1, such as nu (u_xx + u_yy) in
+            # each), then sum_i (c_i / c_1) s_i is one operator, which costs one derivative stream.
             high = sorted(
                 (key, s)
                 for key, s in self._symbols.items()
@@ -182,6 +185,7 @@ class Residuals:
                 for name, e in expressions.items()
             }
             rows = {name: row for name, row in rows.items() if any(c != 0 for c in row)}
+            # A coefficient that depends on fields or coordinates differs from point to point.
             if not all(c.is_number for row in rows.values() for c in row):
                 continue
             lead = next(iter(rows.values()))

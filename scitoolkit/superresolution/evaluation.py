@@ -249,6 +249,8 @@ class Case:
         for dim, count, n, wraps, least in zip(
             grid.dims, grid.shape, every, closed, head.window, strict=True
         ):
+            # Along an open dim both end nodes have to be coarse ones, or the fine nodes beyond
+            # would be an extrapolation; a periodic dim has to be filled by whole coarse cells.
             used = count - count % n if wraps else (count - 1) // n * n + 1
             if wraps and used != count:
                 raise DataError(
@@ -470,6 +472,8 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
     residuals = physics.evaluate(streams, torch.from_numpy(points)[None])
     rows: list[list[float | int | str | None]] = []
     for name, residual in residuals.items():
+        # `physics` divides by the terms of the training data; the column next to it, that of the
+        # truth, is over the terms of this simulation.
         size = float(residual.square().mean().sqrt()) * physics.scales[name] / scales[name]
         metrics[f"residual_{name}"] = number(size)
         rows.append([name, number(size), number(report.ratios[name])])

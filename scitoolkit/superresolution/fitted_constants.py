@@ -90,6 +90,8 @@ def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:
     if not names:
         return []
     configured = {n: float(pde.names.constants[n]) for n in names}
+    # Unknowns are factors of the given constants, so that constants of any unit are of order 1: f
+    # <- f - (J^T W J)^-1 J^T W r.
     factors = np.ones(len(names))
     for _ in range(ROUNDS):
         normal, right = _normal_equations(pde, evaluate, weights, configured, factors)
@@ -148,6 +150,8 @@ def _determined(normal: Array) -> bool:
     size = np.sqrt(np.diag(normal))
     if not (size > 0).all():
         return False
+    # Scaled to a unit diagonal, the smallest eigenvalue does not depend on units; near 0 some
+    # combination of constants changes no residual.
     correlation = normal / np.outer(size, size)
     return bool(np.linalg.eigvalsh(correlation)[0] > _UNDETERMINED)
 
@@ -159,6 +163,8 @@ def _jackknife(normal: Array, right: Array) -> Array:
         return np.full(len(vector), np.inf)
     if not all(_determined(whole - n) for n in normal):
         return np.full(len(vector), np.inf)
+    # The estimates without one block each; their variance times n - 1 is that of the whole
+    # estimate.
     left_out = np.stack(
         [np.linalg.solve(whole - n, vector - r) for n, r in zip(normal, right, strict=True)]
     )

@@ -128,6 +128,7 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
         )
     raw = dataset[dim].values
     if raw.dtype.kind == "M":
+        # Seconds from the first time: dates in nanoseconds exceed the precision of derivatives.
         raw = (raw - raw[0]) / np.timedelta64(1, "s")
     nodes = raw.astype(np.float64)
     if not np.isfinite(nodes).all():
@@ -172,6 +173,7 @@ def _period(dataset, dim: str, nodes: Array, periodic, where: str) -> float | No
         )
     if len(nodes) > 1 and is_even(nodes):
         step = (nodes[-1] - nodes[0]) / (len(nodes) - 1)
+        # A period of n - 1 steps, with the first node repeated at the end, is the usual mistake.
         if abs(period - step * len(nodes)) > 0.02 * step:
             raise ConfigError(
                 f"{len(nodes)} nodes {step:g} apart do not fill a period of {period:g}",

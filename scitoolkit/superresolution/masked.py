@@ -63,5 +63,6 @@ def filled(values: Array, valid: Array) -> Array:
     valid = np.broadcast_to(valid, values.shape[-valid.ndim :])
     if valid.all():
         return values
+    # In node numbers, not in coordinates: a fill is no prediction, and only valid nodes are scored.
     nearest = distance_transform_edt(~valid, return_distances=False, return_indices=True)
     return values[(..., *nearest)]

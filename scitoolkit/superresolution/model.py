@@ -150,6 +150,8 @@ class MeshfreeFlowNet(nn.Module):
         vectors, offsets, scales = gather(grid.vectors, where)
         fields = len(self.mean)
         decoded = self.decoder(offsets, vectors[..., :-fields], plan, scales)
+        # The interpolated values at a corner are constants of its cell: they enter the value, and
+        # their derivatives come from the weights of the corners in `blend`.
         decoded = taylor.add_to_value(decoded, vectors[..., -fields:])
         out = blend(decoded, where, plan, self.weights) * self.std
         return taylor.add_to_value(out, self.mean)

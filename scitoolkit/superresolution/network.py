@@ -28,7 +28,8 @@ class Header:
         extents: (first, last) coordinate of each dim of the training file.
         spacing: mean distance of low-resolution nodes of each dim.
         scales: {equation: size of its terms}.
-        constants: {name: value} in the equations.
+        constants: {name: value} for equations.
+        used: names of the constants that occur in the equations of the training.
         mirrors: {dim: fields that change sign when the dim is reversed}.
     """
 
@@ -43,6 +44,7 @@ class Header:
     scales: Mapping[str, float]
     constants: Mapping[str, float]
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON types."""

@@ -153,6 +153,8 @@ def stream(
     def values_of(block: tuple[slice, ...]) -> Array:
         axes = [n[part] for n, part in zip(grids, block, strict=True)]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+        # `_grid_nodes` has compared both ends of every dim with the domain before anything is
+        # written.
         values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
         values[:, coarse.hidden(points)] = np.nan
         values = values.reshape(len(names), *(len(a) for a in axes))
@@ -233,6 +235,8 @@ def _grid_nodes(coarse: QueryableField, nodes: Any, extrapolate: bool) -> list[A
 
 def _blocks(shape: Sequence[int], chunk: int) -> Iterator[tuple[slice, ...]]:
     """Yield boxes of at most `chunk` points that tile a shape, with whole rows of the last dims."""
+    # As many whole trailing dims as fit into a block, so that a block is contiguous in the output;
+    # then slabs of the dim before them.
     inner = 1
     axis = len(shape)
     while axis > 0 and inner * shape[axis - 1] <= chunk:

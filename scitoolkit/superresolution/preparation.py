@@ -75,6 +75,7 @@ def header_of(
         scales=scales,
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
+        used=tuple(used_constants(pde)) if pde else (),
     )
 
 
@@ -102,6 +103,7 @@ def equations_of(
 
     pde = parsed(numbers[0])
     used = used_constants(pde)
+    # Simulations with the same attributes have the same constants: their equations need no parsing.
     same = {tuple(sorted(numeric_attributes(first).items()))}
     for number in numbers[1:]:
         stated = tuple(sorted(numeric_attributes(simulations.dataset(number)).items()))

@@ -118,6 +118,8 @@ def _pool(x: Tensor) -> Tensor:
     A last odd node is not pooled.
     """
     sizes = x.shape[2:]
+    # Crops of the paper have fewer nodes in time than in space: time is pooled only once all dims
+    # are equally short.
     shortest = min(sizes)
     equal = all(size == shortest for size in sizes)
     for dim, size in enumerate(sizes, 2):

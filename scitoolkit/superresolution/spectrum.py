@@ -59,6 +59,8 @@ class WaveGains:
         """
         over = tuple(i for i in range(1, truth.ndim) if i != axis)
         power = [np.mean(np.abs(np.fft.rfft(v, axis=axis)) ** 2, over) for v in (truth, predicted)]
+        # Gain = sqrt(P_truth / P_predicted); waves that the prediction has only as rounding keep
+        # gain 1.
         floor = _LEAST + 1e-24 * power[1].max(1, keepdims=True)
         gains = np.where(power[1] > floor, np.sqrt(power[0] / np.maximum(power[1], floor)), 1.0)
         gains[:, 0] = 1.0

@@ -90,6 +90,7 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
     count = len(components)
     energy = sum(_mean(u * u, flow) for _, u in components) / 2
     strain = np.zeros(len(np.atleast_1d(energy)))
+    # S_ij = (du_i/dx_j + du_j/dx_i) / 2, over the dims that have a velocity component.
     slopes = {
         (i, j): differentiate(u, grid.nodes[axis], axis, period=grid.periods[axis])
         for i, (_, u) in enumerate(components)

@@ -20,12 +20,13 @@ from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import ModelConfig
 from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.equations import PDE
-from scitoolkit.superresolution.grid import Grid, grid_of, values_of
+from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
 from scitoolkit.superresolution.network import FieldNetwork, Header
 from scitoolkit.superresolution.task import Physics
 from scitoolkit.surrogate.ensemble import Members, members_of
+from scitoolkit.surrogate.familiar import warn_if_far
 from scitoolkit.surrogate.lifecycle import rebuilt, save_model
 
 Array = np.ndarray
@@ -110,6 +111,8 @@ class SuperresolutionSurrogate:
                 continue
             step = abs(float(nodes[-1]) - float(nodes[0])) / (len(nodes) - 1)
             length = step * len(nodes)
+            # A repeated last node makes the length one step too large, which is an error and no
+            # other box.
             if abs(length - period) > 1.5 * step and is_even(np.sort(nodes)):
                 log.warning(
                     "%s: a period of %.4g along %s, the model was trained on %.4g",
@@ -156,6 +159,14 @@ class SuperresolutionSurrogate:
                     f"{count} nodes along {dim}", where=where, allowed=f"{fewest} or more"
                 )
         self._warn_of_spacing(grid, where)
+        self._warn_of_constants(dataset, where)
+        trained = {
+            name: (float(mean), float(std))
+            for name, mean, std in zip(
+                head.fields, self.members[0].mean, self.members[0].std, strict=True
+            )
+        }
+        warn_if_far(dict(zip(head.fields, values, strict=True)), trained, where)
         return QueryableField(surrogate, grid, values, valid)
 
     def _warn_of_spacing(self, grid: Grid, where: str) -> None:
@@ -168,6 +179,21 @@ class SuperresolutionSurrogate:
                     where,
                     dim,
                     spacing,
+                    trained,
+                )
+
+    def _warn_of_constants(self, dataset: xr.Dataset, where: str) -> None:
+        """Warn of numeric attributes that are other constants than in the trained equations."""
+        stated = numeric_attributes(dataset)
+        for name in self.header.used:
+            trained = self.header.constants[name]
+            if name in stated and not np.isclose(stated[name], trained, rtol=1e-6, atol=0):
+                log.warning(
+                    "%s: %s is %.6g, the model was trained on %.6g: the error may be larger, and "
+                    "equations are those of the training",
+                    where,
+                    name,
+                    stated[name],
                     trained,
                 )
 
@@ -246,6 +272,7 @@ class QueryableField:
         for axis, (nodes, size) in enumerate(zip(self.grid.nodes, self.sizes, strict=True)):
             if size < len(nodes):
                 cell = np.clip(np.searchsorted(nodes, points[:, axis], "right") - 1, 0, None)
+                # As many nodes before the query's cell as after it, except at the ends.
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 

@@ -169,6 +169,7 @@ class SuperresolutionTask:
             return config.weight
         seen = self._model.steps_seen
         if self.model.training:
+            # In place: the buffer itself counts, and is saved with the weights.
             seen += 1
         return config.weight * torch.clamp(seen / config.warmup_steps, max=1.0).float()
 
@@ -207,12 +208,16 @@ class SuperresolutionTask:
         for channel, axis, condition in self.boundaries:
             points = batch["points"].clone()
             slope, shift = batch["reflection"][:, axis].unbind(-1)
+            # The boundary in the coordinates of the crop, which may be mirrored (x -> slope x +
+            # shift) and start at another origin.
             at = slope * condition.at + shift - batch["origin"][:, axis]
             points[..., axis] = at[:, None].to(points.dtype)
             inside = _reaches(_nodes(batch)[axis], at)
             index = tuple(int(i == axis) for i in range(points.shape[-1]))
             plan = taylor.make_plan(points.shape[-1], [index] if condition.order else [])
             values = model.query(grid, points, plan)[condition.order, ..., channel]
+            # A mirror changes the sign of some fields, and that of a first derivative across the
+            # boundary.
             sign = batch["signs"][:, channel] * (slope.float() if condition.order else 1.0)
             error = (values - condition.value * sign[:, None]) / model.std[channel]
             per_sample = (error.abs() if self.kind == "l1" else error.square()).mean(1)

@@ -95,6 +95,7 @@ def require_disjoint(parts: Parts, where: str) -> None:
     """
     names = list(parts)
     edges = sorted((*ends, n) for n, part in enumerate(names) for ends in _edges(parts[part]))
+    # Sorted by their first sample: if any two overlap, then so do two neighbours.
     for (_, stop, one), (first, _, other) in pairwise(edges):
         if first < stop:
             both = sorted((one, other))

@@ -93,6 +93,8 @@ class CodecContract:
             decoded = codec.decode(codec.encode(values, bound), values.shape, values.dtype, bound)
             assert (decoded.dtype, decoded.shape) == (values.dtype, values.shape)
             if codec.pointwise:
+                # A codec computes in real numbers; the value that it returns is rounded to the
+                # dtype.
                 rounding = float(np.spacing(np.abs(values).max()))
                 assert largest_error(values, decoded) <= bound + rounding
 

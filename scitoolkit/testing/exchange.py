@@ -116,6 +116,8 @@ class _Sums:
         for (_, parameter), gradient in zip(
             reversed(self.named), reversed(gradients(rank)), strict=True
         ):
+            # Ranks are late for other parameters each, so that buckets are ready in another order
+            # on each.
             time.sleep(delay * ((rank + parameter.numel()) % 2))
             if gradient is not None:
                 (parameter * gradient * bad).sum().backward()

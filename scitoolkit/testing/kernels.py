@@ -71,6 +71,8 @@ class KernelContract:
         self, operation: Operation, dtype: torch.dtype
     ) -> None:
         """Compare each example while uninitialised memory is filled with NaN."""
+        # Two derivatives are what forces need: they are gradients, and their loss is differentiated
+        # again.
         order = 2 if operation.derivatives is None else operation.derivatives
         for example in operation.iterate_examples(Numbers(dtype, self.device)):
             run = self.chosen(operation, example)

@@ -223,6 +223,8 @@ class PotentialContract:
                 ]
                 result = self.evaluate(model, *frames)
                 forces = result["forces"].reshape(9, 3, 3)[:, 1, 0]
+                # Second differences of the energy are small where its slope, the force, has no
+                # jump.
                 assert np.abs(np.diff(result["energy"], 2)).max() < 1e-6
                 assert np.abs(np.diff(forces)).max() < 1e-3
 
@@ -256,6 +258,7 @@ class PotentialContract:
         pairs = [(p, d) for p, d in zip(parameters, directions, strict=True) if p.grad is not None]
         slope = sum(float((p.grad * d).sum()) for p, d in pairs if p.grad is not None)
         values = []
+        # Steps of +1 and then -2 lead to both sides of the weights, for a central difference.
         for sign in (1, -2):
             with torch.no_grad():
                 for p, d in pairs:

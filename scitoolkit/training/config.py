@@ -228,7 +228,7 @@ class TrainingConfig(Config):
     def _parts(
         self, strategy: StrategyConfig | None
     ) -> Iterator[tuple[str, TrainingPart, tuple[str, ...]]]:
-        """Yield the chosen parts in words, with what they need of the optimizer."""
+        """Yield the name of each chosen part, the part, and the capabilities that it needs."""
         if strategy is not None:
             yield f"strategy {strategy.name}", strategy, strategy.optimizer_needs()
         yield f"optimizer {self.optimizer.name}", self.optimizer, ()

@@ -58,16 +58,19 @@ class Axis:
         """
         n = self.size
         if self.basis != "fourier":
+            # Cosines at the middles of n equal angles are orthogonal. Cells between walls are such
+            # angles in space, and Chebyshev-Gauss points are their cosines: one matrix for both.
             k = np.arange(n)
             matrix = np.sqrt(2 / n) * np.cos(np.pi / n * np.outer(k, np.arange(n) + 0.5))
             matrix[0] /= np.sqrt(2)
             return matrix, k / n
+        # Row 0 is the mean, rows 2 m - 1 and 2 m the cosine and sine of wave m.
         k = (np.arange(n) + 1) // 2
         angle = 2 * np.pi / n * np.outer(k, np.arange(n))
         matrix = np.where(np.arange(n)[:, None] % 2 == 1, np.cos(angle), np.sin(angle))
         matrix[0] = 1 / np.sqrt(2)
         matrix *= np.sqrt(2 / n)
-        if n % 2 == 0:
+        if n % 2 == 0:  # the highest wave alternates; its sine is zero at all points
             matrix[-1] /= np.sqrt(2)
         return matrix, k / (n / 2)
 
@@ -95,6 +98,8 @@ def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
         step = float(steps.mean())
         low = points[0] if periodic else points[0] - step / 2
         return Axis(dim, points, "fourier" if periodic else "cosine", float(low), n * step)
+    # The outermost of n Chebyshev-Gauss points are cos(pi / 2n) of half the distance of the walls
+    # from the middle, which gives the walls from the points.
     length = (points[-1] - points[0]) / np.cos(np.pi / (2 * n))
     middle = 0.5 * (points[0] + points[-1])
     gauss = middle - 0.5 * length * np.cos(np.pi * (np.arange(n) + 0.5) / n)

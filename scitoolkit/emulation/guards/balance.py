@@ -81,6 +81,8 @@ class PlaneBalance(nn.Module):
         for i, name in enumerate(self.names):
             hold, flux, line = (self.get_buffer(f"{key}{i}") for key in ("hold", "flux", "line"))
             fluxes = self._flux(old, name) + self._flux(new, name)
+            # The polynomials vanish at the walls: they describe the mean without the line between
+            # the values of the walls, which diffusion leaves alone.
             wanted = (
                 line
                 + along(self._mean(old[name]) - line, hold, self.dim)
@@ -113,11 +115,16 @@ def _step_matrices(
         diffusion: diffusivity times step.
         step: time between the states.
     """
+    # Symbols: V values, D' and D'' derivatives of the polynomials at the points, a coefficients of
+    # the mean, k = kappa dt, F the sum of both fluxes. Crank-Nicolson over a step:
+    # (V - k/2 D'') a_new = (V + k/2 D'') a_old - dt/2 D' F, each profile projected on polynomials.
     chebyshev = np.polynomial.chebyshev
     series = [chebyshev.chebmul([0.5, 0, -0.5], np.eye(count)[n]) for n in range(count)]
     value = _basis(s, count)
     first = np.stack([chebyshev.chebval(s, chebyshev.chebder(c)) for c in series], 1) * scale
     second = np.stack([chebyshev.chebval(s, chebyshev.chebder(c, 2)) for c in series], 1) * scale**2
+    # Chebyshev-Gauss points are denser at the walls by 1 / sqrt(1 - s^2): rows are weighted by the
+    # root of the volume of their cells, so that the least squares are those of the integral.
     root = (1 - s**2)[:, None] ** 0.25
     coefficients = np.linalg.pinv(value * root) * root.T
     implicit = np.linalg.pinv((value - 0.5 * diffusion * second) * root) * root.T

@@ -72,6 +72,7 @@ class UNetConfig(FieldModelConfig):
     network: ClassVar[str] = "scitoolkit.emulation.models.unet:UNet"
     conditioned: ClassVar[bool] = True
     crosses_poles: ClassVar[bool] = True
+    # Convolutions see neighbours only, and not how far the box extends.
     tied_to_box: ClassVar[bool] = False
     name: Literal["unet"] = "unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
@@ -106,6 +107,7 @@ class FNOConfig(FieldModelConfig):
 
     network: ClassVar[str] = "scitoolkit.emulation.models.fno:FNO"
     conditioned: ClassVar[bool] = True
+    # A wave is the same function on any cells that hold it, but another one in another box.
     tied_to_cells: ClassVar[bool] = False
     name: Literal["fno"] = "fno"
     width: PositiveInt = 32

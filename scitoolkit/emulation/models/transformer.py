@@ -165,7 +165,7 @@ class FieldTransformer(nn.Module):
         for i, (n, wraps) in enumerate(zip(space, self.periodic, strict=True)):
             many = pairs // self.dims + (i < pairs % self.dims)
             places = torch.arange(n, dtype=h.dtype, device=h.device)
-            if i in self.shared:
+            if i in self.shared:  # places count from the start of the whole dim
                 places, n = places + self.shared[i].rank * n, n * self.shared[i].size
             steps = torch.arange(many, dtype=h.dtype, device=h.device)
             if wraps:
@@ -217,10 +217,13 @@ class AttentionBlock(nn.Module):
         self.mixture: ExpertLayer | None = None
         if mixture is not None:
             self.mixture = ExpertLayer(width, hidden, experts=mixture[0], chosen=mixture[1])
+        # Small, so that a deep network begins near the identity.
         self.scale: nn.Parameter = nn.Parameter(torch.full((width,), 0.1))
         self.modulation: nn.Linear | None = None
         if conditioning:
             self.modulation = nn.Linear(conditioning, 3 * width)
+            # Zero: training begins as without a condition (adaLN-zero, Peebles and Xie 2023,
+            # arXiv:2212.09748).
             nn.init.zeros_(self.modulation.weight)
             nn.init.zeros_(self.modulation.bias)
 
@@ -252,10 +255,13 @@ class AttentionBlock(nn.Module):
         parts = []
         for dim in range(dims):
             own = {i: part for i, part in self.shared.items() if i == dim}
+            # Heads take the dims in turn: each attends along one dim only, so that the cost grows
+            # with the length of lines and not with the number of patches.
             whole = self._with_all_patches([t[:, dim::dims] for t in (q, k, v)], own)
             lines = [t.movedim(dim + 2, -2) for t in whole]
             attended = attention(lines[0], lines[1], lines[2]).movedim(-2, dim + 2)
             parts.append(self._with_all_heads(attended, own))
+        # Back into the order in which the heads took the dims.
         return torch.stack(parts, 2).flatten(1, 2)
 
     @staticmethod

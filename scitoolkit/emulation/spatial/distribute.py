@@ -71,6 +71,7 @@ def _forbidden(dim: str, config: EmulationConfig, layout: Layout, processes: int
         return "symmetries move cells along it from process to process"
     if size % (processes * whole):
         return f"{size} cells are not a multiple of {processes} processes x {whole}"
+    # A halo of one cell on the coarsest level is `whole` cells here.
     least = _LEAST * whole if whole > 1 else _LEAST
     if size // processes < least:
         return f"slabs of {size // processes} cells, fewer than {least}"
@@ -169,6 +170,7 @@ def distribute(
         return made
 
     fields = {v.name for v in (*whole.inputs, *whole.outputs) if v.is_field}
+    # A guard that treats each cell by itself needs no other slab; integrals and projections do.
     guards = [
         guard if settings.cellwise else Gathered(guard, slabs, 1 + place, fields)
         for settings, guard in zip(config.guards, emulator.guards, strict=True)

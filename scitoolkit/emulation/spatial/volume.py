@@ -70,6 +70,7 @@ def forward_bytes(
 
 def _unet(model: UNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
     cells, widths = model.patch**dims, model.widths
+    # Patches put their cells into channels: as many numbers, in fewer and thicker layers.
     yield 1, inputs * cells, model.patch
     yield from _levels(widths, 2 * model.blocks, 1, model.patch)
     fine = widths[0] // cells
@@ -93,8 +94,9 @@ def _resnet(model: ResNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
 def _levels(widths: list[int], convolutions: int, far: int, patch: int) -> Iterator[Layer]:
     """Yield the layers of a U-Net: encoder, decoder and the interpolations between levels."""
     for level, width in enumerate(widths):
+        # Every level but the coarsest is passed on the way down and up.
         passes = 1 if level == len(widths) - 1 else 2
         for _ in range(passes * convolutions):
             yield far, width, patch * 2**level
-        if passes == 2:
+        if passes == 2:  # the interpolation reads coarse cells next to the slab
             yield 1, width, patch * 2 ** (level + 1)

@@ -103,6 +103,8 @@ class TightBinding(Calculator):
         energy = repulsion + 2 * density_parts.energy
         forces = np.zeros((pairs.num_atoms, 3))
         for c in range(3):
+            # `slope` is dE/d(r_j - r_i): the force is its positive on atom i and its negative on
+            # atom j.
             forces[:, c] = np.bincount(pairs.i, slope[:, c], pairs.num_atoms)
             forces[:, c] -= np.bincount(pairs.j, slope[:, c], pairs.num_atoms)
         self.results = {

@@ -51,6 +51,7 @@ class Decay:
         value = scale * (r0 / join) ** n * np.exp(n * ((r0 / rc) ** nc - power))
         slope = -value * n * (1 + nc * power) / join
         h = end - join
+        # Cubic Hermite interpolation from (value, slope) at `join` to (0, 0) at `end`.
         second = -(3 * value + 2 * slope * h) / h**2
         third = (2 * value + slope * h) / h**3
         tail = (float(value), float(slope), float(second), float(third))
@@ -123,6 +124,8 @@ class SlaterKoster:
         r = np.linalg.norm(vector, axis=1)
         d = vector / r[:, None]
         (ss, ss_slope), (sp, sp_slope), (sigma, sigma_slope), (pi, pi_slope) = self._integrals(r)
+        # Slater and Koster (1954), Phys. Rev. 94, 1498, table I, with direction cosines d: E_s,a =
+        # d_a V_sp and E_a,b = d_a d_b (V_sigma - V_pi) + delta_ab V_pi.
         dd = d[:, :, None] * d[:, None]
         turn = (np.eye(3) - dd) / r[:, None, None]  # d d_a / d r_c
         block = np.empty((len(r), 4, 4))

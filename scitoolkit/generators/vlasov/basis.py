@@ -117,6 +117,8 @@ def normalised(value: Fraction, *squares: Fraction) -> float:
     if not value:
         return 0.0
     ratio = value * value / math.prod(squares)
+    # Both integer roots are exact to 128 bits behind the point, far beyond a double: the quotient
+    # is rounded once, and equal constants are equal bit for bit.
     root = Fraction(math.isqrt(ratio.numerator << 256), math.isqrt(ratio.denominator << 256))
     return math.copysign(float(root), value)
 

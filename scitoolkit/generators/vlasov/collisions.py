@@ -85,6 +85,7 @@ class BGK:
 
     def relax(self, modes: np.ndarray, duration: float) -> None:
         """Apply collisions to f for a duration, in place."""
+        # f(t + dt) = M + (f(t) - M) exp(-nu dt), since M does not change.
         share = math.exp(-self.frequency * duration)
         target = self.maxwellian(modes)
         modes *= share
@@ -97,6 +98,9 @@ class BGK:
         together = max(1, LARGEST // self._moments.size)
         for first in range(0, len(found), together):
             cells = slice(first, first + together)
+            # Least change d in the norm sum d^2 / w with A d = missing, A the matrix of moments and
+            # w the Maxwellian's averages: d = W A^T (A W A^T)^-1 missing. Cells without particles
+            # are not changed.
             weighed = self._moments * weights[cells, None]
             change = np.linalg.solve(weighed @ self._moments.T, missing[cells])
             found[cells] += (weighed.transpose(0, 2, 1) @ change).reshape(found[cells].shape)

@@ -37,6 +37,7 @@ def relation(omega: np.ndarray | complex, k: float, beams: Sequence[Beam]) -> np
     total = np.ones_like(np.asarray(omega, complex))
     for beam in beams:
         zeta = (np.asarray(omega, complex) / k - beam.drift) / (np.sqrt(2) * beam.thermal)
+        # Z(zeta) = i sqrt(pi) w(zeta), and Z' = -2 (1 + zeta Z).
         z = 1j * np.sqrt(np.pi) * wofz(zeta)
         total = total + beam.strength * (1 + zeta * z) / (k * beam.thermal) ** 2
     return total
@@ -85,6 +86,8 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
     """
     total = np.sqrt(sum(beam.strength for beam in beams))
     fastest = max(abs(beam.drift) + beam.thermal for beam in beams)
+    # The relation has infinitely many roots. Guesses cover the frequencies up to plasma
+    # oscillations in the fastest beam; those with the smallest value of the relation are followed.
     real = np.linspace(0, 1.5 * total + 2.5 * k * fastest, 25)
     imag = np.linspace(-0.8, 0.8, 17) * total
     guesses = (real[:, None] + 1j * imag).ravel()
@@ -119,6 +122,7 @@ def ion_acoustic(k: float, mass_ratio: float, ion_temperature: float) -> complex
         (0.12935, -0.02286)
     """
     cold = min(ion_temperature, COLD)
+    # Fluid theory: omega^2 = k^2 (1 / (1 + k^2) + 3 T_i) / M, in units of the electrons.
     omega = complex(k * np.sqrt((1 / (1 + k**2) + 3 * cold) / mass_ratio))
     for temperature in np.geomspace(cold, ion_temperature, STEPS):
         ions = Beam(1 / mass_ratio, 0.0, float(np.sqrt(temperature / mass_ratio)))

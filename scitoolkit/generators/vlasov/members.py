@@ -164,6 +164,7 @@ class IonAcoustic(IonPlasma):
 
     def densities(self) -> tuple[float, float]:
         """Return the electrons' linear response to a fixed ion density wave, and that wave."""
+        # Electrons in equilibrium with a potential phi have n_e = phi, and k^2 phi = n_i - n_e.
         return self.amplitude / (1 + self.wavenumber**2), self.amplitude
 
     def exact_root(self) -> complex | None:

@@ -78,8 +78,11 @@ def damping_rate(
     peaks = window(t, energy, False, between)
     logs = np.log(energy)
     low, mid, high = logs[peaks - 1], logs[peaks], logs[peaks + 1]
+    # Vertex of the parabola through three points at -1, 0, 1.
     shift = 0.5 * (low - high) / (low - 2 * mid + high)
     places = t[peaks] + shift * (t[peaks + 1] - t[peaks])
     heights = mid - 0.25 * (low - high) * shift
+    # The energy is exp(2 gamma t) cos^2(omega t): its logarithm falls at twice the rate, and its
+    # peaks are pi / omega apart.
     rate = float(np.polyfit(places, heights, 1)[0]) / 2
     return float(np.pi / np.diff(places).mean()), rate

@@ -33,6 +33,16 @@ from scitoolkit.generators.vlasov.collisions import BGK
 from scitoolkit.generators.vlasov.source import PAD, generate
 from scitoolkit.ops.codegen import load_generated
 
+# f_t + v f_x + a f_v = 0 with a = q E / m, by the discontinuous Galerkin method of Juno et al.
+# (2018), J. Comput. Phys. 353, 110. In a cell f = sum_m f_m(t) psi_m(xi, eta), where
+#
+# xi, eta    (x - x_c) / h_x and (v - v_c) / h_v, in [-1, 1]; h are half widths of the cell
+# psi_m      orthonormal polynomials on the reference cell, phi_n those of x alone
+# E          sum_n E_n phi_n(xi), so that a v-face has one polynomial of x as its speed
+# F_x, F_v   fluxes at faces: upwind in x, the mean with a penalty in v
+#
+# df_m/dt = (int psi_m,xi v f - [psi_m F_x]) / h_x + (int psi_m,eta a f - [psi_m F_v]) / h_v
+
 Wall = Literal["periodic", "reflecting", "absorbing"]
 Field = Literal["ampere", "poisson", "given"]
 WALLS = {"periodic": 0, "reflecting": 1, "absorbing": 2}
@@ -245,6 +255,7 @@ class Simulation:
         if g.cells_vy is None:
             values = function(x[:, :, None, None], v[None, None])
             values = np.broadcast_to(values, (*x.shape, *v.shape))
+            # f_m = int int f psi_m dxi deta, as the modes are orthonormal.
             return np.einsum("xavb,a,b,mab->xmv", values, weights, weights, psi, optimize=True)
         projected = np.empty(self.modes(species).shape)
         for row, centre in enumerate(self.centres_vy(species)):
@@ -273,6 +284,8 @@ class Simulation:
                     fix=f"time_step={0.9 * limit:.3g}",
                 )
             left = end - self.time
+            # The field may grow during the steps. They begin below the limit; where one would
+            # exceed it, the C function stops before it, and the loop continues with the new limit.
             wanted = time_step or self.cfl * limit / HEADROOM
             steps = math.ceil(left / wanted - 1e-9)
             if not self._collisions:
@@ -295,6 +308,9 @@ class Simulation:
             k.v_max / (2 * self.half_x) + abs(k.charge / k.mass) * edge / (2 * self.half_v(s))
             for s, k in enumerate(self.species)
         ]
+        # Sum over the dims of speed / width of a cell, below 1 / (2 p + 1) for Runge-Kutta of third
+        # order (Cockburn and Shu 2001, J. Sci. Comput. 16, 173). `edge` bounds |E| by sum_n |E_n|
+        # phi_n(1).
         limit = 1 / ((2 * self.grid.degree + 1) * max(rates))
         if not math.isfinite(limit):
             raise NumericalError("the field is not finite", where=f"time {self.time:g}")
@@ -316,6 +332,8 @@ class Simulation:
             _p(self._scratch),
             _p(energies),
         )
+        # The steps write from one buffer into the other: after an odd number the state is in the
+        # second.
         if done % 2:
             for s in range(0, len(self._buffers), 3):
                 self._buffers[s : s + 2] = self._buffers[s + 1], self._buffers[s]
@@ -357,6 +375,8 @@ class Simulation:
         found = [
             plain.sum((-2, -1)),
             (plain @ v).sum(-1) + h * linear.sum((-2, -1)),
+            # v = v_c + h eta: v^2 = v_c^2 + 2 h v_c eta + h^2 eta^2, with the integrals of psi_m
+            # eta^r.
             (plain @ v**2 + 2 * h * (linear @ v) + h**2 * square.sum(-1)).sum(-1),
         ]
         if self.grid.cells_vy:
@@ -407,6 +427,7 @@ class Simulation:
 
     def averages(self, species: int = 0) -> np.ndarray:
         """Return the cell averages of f, (cells_x, cells_v) or (cells_x, cells_vy, cells_v)."""
+        # psi_0 is constant with a square that integrates to 1 over [-1, 1]^d: 2^(-d/2).
         return self.modes(species)[..., 0, :] / 2 ** ((1 + self.grid.velocities) / 2)
 
     def field_averages(self) -> np.ndarray:

@@ -95,6 +95,8 @@ def _v_faces(k: Integrals) -> str:
         parts = [
             term for n in range(k.field) for term in _scaled(f"a[{n}]", k.triple[n, :, out], "s{}")
         ]
+        # F = a (f- + f+) / 2 - tau (f+ - f-) / 2, in the modes of the face; tau bounds |a|, or is 0
+        # for the central flux.
         value = f"0.5 * ({' + '.join(parts)}) - (0.5 * tau) * (high{out} - low{out})"
         lines.append(f"STORE(to + {out} * S + i, {value});")
     return _function(
@@ -190,6 +192,9 @@ def _loads(num: int, place: str) -> list[str]:
 def _faces(axis: str, trace: Mapping[int, np.ndarray], mode: int) -> list[str]:
     """Return the flux into a mode through both faces, whose traces are equal up to sign."""
     low, high = trace[-1][:, mode], trace[1][:, mode]
+    # Minus the flux out of both faces: F_low psi(-1) - F_high psi(1). A mode that is even across
+    # the cell needs the difference of the fluxes, an odd one their sum, which are formed once for
+    # all modes.
     even = np.allclose(low, high)
     return _terms(low, f"{axis}d{{}}" if even else f"{axis}s{{}}")
 

@@ -73,6 +73,7 @@ class IndexCache:
         if self.content is None:
             return read_headers(files.paths)
         cached = Segments.from_json(self.content["segments"])
+        # A file with another size or time of modification is another one, and is read again.
         states = zip(cached.files.paths, cached.files.sizes, cached.files.modified, strict=True)
         cached_numbers = {state: i for i, state in enumerate(states)}
         wanted = list(zip(files.paths, files.sizes, files.modified, strict=True))

@@ -121,6 +121,7 @@ class Campaign:
 
     def coordinates_of(self, simulation: int) -> dict[str, Coordinate]:
         """Return the coordinates of a simulation; see `coordinates`."""
+        # Segments are sorted by simulation: this is the first one of it.
         segment = int(np.searchsorted(self.index.simulation, simulation))
         stored = coordinates_of(self.segments, segment, self.channels.values())
         turned = {dim for dim, *_ in self.segments.turns.get(segment, ())}
@@ -147,6 +148,8 @@ class Campaign:
     def other_grids(self) -> Iterator[tuple[int, dict[str, Coordinate]]]:
         """Yield (simulation, coordinates) where the coordinates differ from the first ones."""
         first = self.coordinates
+        # By file and group, since simulations that share both share the coordinates: a file with
+        # many members is read once.
         at: dict[tuple[int, int], dict[str, Coordinate] | None] = {}
         _, segments = np.unique(self.index.simulation, return_index=True)
         for simulation, segment in enumerate(segments.tolist()):
@@ -278,6 +281,7 @@ def open_campaign(
     if segments is None:
         files = candidates.of(of_known_formats(candidates, path))
         segments = Segments.empty(files, store.headers(files))
+    # One file stands for all: names and axes are read from it, and the others are compared with it.
     first = segments.reference(options)
     layout = layout_of(first)
     several = len(segments.files.paths) > 1
@@ -445,6 +449,7 @@ def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
     """Return the channels of complex numbers that a file stores as two real variables."""
     for endings in _PAIRS:
         both = [a for ending in endings if (a := arrays.get(name + ending)) is not None]
+        # Two variables that differ in more than their name are two fields, not parts of one.
         if len(both) == 2 and len({(a.roles, a.shape, a.units) for a in both}) == 1:
             short = [_components(f"{name}@", array, _numbered(array), False) for array in both]
             return tuple(

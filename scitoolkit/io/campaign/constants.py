@@ -89,4 +89,6 @@ def _differs(
     ends = [(float(t[0]), float(t[-1])) for t in timed]
     steps = [abs(b - a) / max(1, len(t) - 1) for (a, b), t in zip(ends, timed, strict=True)]
     inside = [a - s <= v <= b + s for v, s, (a, b) in zip(numbers, steps, ends, strict=True)]
+    # Numbers that rise from file to file, each within a file's own times, are its times: such as
+    # those of the last step.
     return not (all(inside) and (np.diff(numbers) > 0).all())

@@ -305,6 +305,7 @@ def _placed(
     if layout == h5py.h5d.CHUNKED:
         chunks = created.get_chunk()
         grid = [-(-n // c) for n, c in zip(shape, chunks, strict=True)]
+        # HDF5 allocates a chunk when it is first written.
         complete = item.get_num_chunks() == int(np.prod(grid, dtype=np.int64))
         return chunks, number, -1, complete, False
     if layout == h5py.h5d.CONTIGUOUS:

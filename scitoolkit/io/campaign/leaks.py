@@ -46,6 +46,8 @@ def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
             owner[index.simulation_of(np.array([block.start, block.stop - 1]))] = number
     firsts = np.unique(segments.simulation, return_index=True)[1]
     sizes = segments.files.sizes[segments.file[firsts]].tolist()
+    # A file of several simulations has a size that says nothing about one: 0, which equals no
+    # other.
     alone = np.bincount(segments.file[firsts])
     files = [
         (segments.path(int(k)), s if alone[segments.file[k]] == 1 else 0)

@@ -157,6 +157,8 @@ def require_mask(
     if mask is None or valid is None:
         bad = ~finite
     elif channel.name in mask.missing:
+        # A mask of missing values has to be the same in every row: a value that appears is an error
+        # as much as one that is lost.
         bad = finite != valid
     else:
         bad = ~finite & valid

@@ -230,6 +230,7 @@ class _Measuring:
     def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
         """Return the moments of pieces that are the same rows of one file."""
         moments = [Measured() for _ in pieces]
+        # Changes reach `lead` rows back into the piece before.
         tails = [self._tail(piece) for piece in pieces]
         start = int(self.campaign.index.rows[pieces[0].segment])
         low, high = pieces[0].first - start, pieces[0].last - start
@@ -252,6 +253,7 @@ class _Measuring:
             size = max(size // self.unit, 1) * self.unit
         while low < high:
             stop = low + size
+            # Ends on a chunk, so that the next block does not decompress it again.
             stop = min(stop - stop % self.unit if stop % self.unit else stop, high)
             stop = stop if stop > low else min(low + size, high)
             yield low, stop
@@ -417,6 +419,7 @@ def merged(
     """
     out, zeros, begin = Measured(), 0, -1
     for i, (piece, row) in enumerate(zip(pieces, rows, strict=True)):
+        # A piece of zeros only continues the run of the one before it.
         zeros = row.zeros + (zeros if row.zeros == piece.last - piece.first else 0)
         begin = piece.begin
         ends = i + 1 == len(pieces) or pieces[i + 1].begin != begin

@@ -363,6 +363,7 @@ class _SimulationArray(BackendArray):
         boxes = [_box(one, size) for one, size in pairs]
         distinct, inverse = np.unique(wanted, return_inverse=True)
         bounds = self.rows.bounds
+        # Consecutive rows of one segment are one read; a run must not cross into the next file.
         cuts = np.flatnonzero((np.diff(distinct) != 1) | np.isin(distinct[1:], bounds)) + 1
         parts = [
             self.rows.part(int(run[0]), int(run[-1]) + 1, [box for box, _ in boxes])
@@ -373,6 +374,7 @@ class _SimulationArray(BackendArray):
         values = np.concatenate(parts or [empty])
         if len(wanted) != len(distinct) or (inverse != np.arange(len(wanted))).any():
             values = values[inverse]
+        # From the last axis on: an integer removes its axis, which would shift those behind it.
         for axis, (_, rest) in reversed(list(enumerate(boxes, start=1))):
             values = values if rest is None else np.take(values, rest, axis)
         return values[0] if isinstance(key[0], int | np.integer) else values

@@ -128,6 +128,7 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
         if value is None:
             continue
         before = numbers[simulation]
+        # NaN in both files is no contradiction; that it is no number is refused later.
         if before is not None and value != before and not (value != value and before != before):
             raise DataError(
                 f"{name} is {value:g}, and {before:g} in another file of simulation "

@@ -78,6 +78,7 @@ def _corners(header: Header, path: str, role: str) -> np.ndarray:
             values = np.array([dataset.variables[path][key].values for key in keys])
     degrees = Packing.of(values.dtype, stored.attrs).unpack(values, exact=True).astype(np.float64)
     if role == "longitude":
+        # Within half a turn of the first corner: 359 and -1 degrees are the same place.
         degrees = degrees[0] + (degrees - degrees[0] + 180) % 360 - 180
     return degrees
 
@@ -85,6 +86,7 @@ def _corners(header: Header, path: str, role: str) -> np.ndarray:
 def _same_directions(own: np.ndarray, other: np.ndarray) -> bool:
     """Return whether a coordinate rises and falls along the same dim to the same side."""
     steps = [values[1:3] - values[0] for values in (own, other)]
+    # Along the dim in which the coordinate changes most; along the other it may be constant.
     axis = int(np.argmax(np.nan_to_num(np.abs(steps[0]))))
     return not steps[0][axis] * steps[1][axis] < 0
 

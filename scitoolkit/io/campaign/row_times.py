@@ -19,6 +19,8 @@ def unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
     """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
     fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
     numbers = [f for f in fills if f.dtype.kind in "iuf"]
+    # Fill values are stated in the packed numbers, so that they are compared before scale and
+    # offset.
     missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
     packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
     if packed:
@@ -64,6 +66,7 @@ def gaps_of(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
     steps = np.diff(values.astype(np.float64))
     typical = float(np.median(steps))
     longer = steps > GAP * typical
+    # The median is not moved by a few gaps. If the other steps vary as well, long ones are no gaps.
     if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
         return ()
     rows = tuple((np.flatnonzero(longer) + 1).tolist())

@@ -77,6 +77,8 @@ class SegmentReader:
             return _picked(values, self.picks)
         along = self.reader.layout
         rows = along.crop[along.axis]
+        # The reader counts along the first axis of the frame, whose rows are not those of the
+        # segment.
         frame = np.moveaxis(self.reader.read(rows.start, rows.stop), 0, along.axis)
         frame = _picked(frame.reshape(1, *shape), self.picks)[0]
         return np.broadcast_to(frame, (last - first, *frame.shape))
@@ -114,6 +116,7 @@ def _picked(values: np.ndarray, picks: Mapping[int, np.ndarray]) -> np.ndarray:
 
 def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
     """Read parts of the file's rows, one by one if the gaps between them are large."""
+    # Bytes between the parts: reading across them costs bandwidth, a request each costs latency.
     unwanted = reader.cost(first, last)[1] - (last - first) * reader.cost(first, first + 1)[1]
     if unwanted <= (last - first - 1) * _GAP_BYTES:
         return reader.read(first, last)
@@ -202,6 +205,8 @@ class OpenFiles:
                 if key in cache:
                     cache.move_to_end(key)
                     return cache[key]
+        # Outside of the lock, as opening takes long: two threads may open the same file, and the
+        # first to store its readers gives them to both.
         made = self._opened(segment)
         cache, limit = (
             (self._handles, MAX_HANDLES) if made.has_handle else (self._entries, _MAX_FILES)
@@ -214,6 +219,8 @@ class OpenFiles:
 
     def _opened(self, segment: int) -> _Entry:
         stored = {p: self.segments.stored(segment, p) for p in self.paths}
+        # Contiguous and complete values are read at their offset, without a library and its handle:
+        # thousands of files can then be open.
         in_place = all(s.offset >= 0 and s.complete for s in stored.values())
         if in_place and not self.centred:
             arrays: dict[str, Any] = _in_place(self.segments, segment, stored)

@@ -57,6 +57,7 @@ def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> N
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as out:
             np.savez(out, allow_pickle=False, **arrays)
+        # A rename is atomic, so that another process reads the former file or the new one.
         temporary.replace(file)
     except OSError as error:
         _logger.warning("the statistics cannot be cached (%s): %s", error.strerror, file)

@@ -91,6 +91,7 @@ class Series:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
             where = f"{path}: variable {stored.name}"
+            # PDEBench stores both ends of every step.
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
                     "%s: %s has %d values for %d rows; assuming that the last one is the end of "
@@ -274,6 +275,7 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
+    # Members of an ensemble begin at the same time: only a chain of later beginnings is a restart.
     if not all(numbers[a][0] < numbers[b][0] <= numbers[a][-1] for a, b in pairs):
         return
     before, after = series[pairs[0][0]], series[pairs[0][1]]

@@ -300,6 +300,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
     dims = named_dims(header, stored, campaign.options)
     areas, where = _values(header, stored), f"{header.path}: variable {stored.name}"
     grid = {d for c in campaign.channels.values() for d in c.dims}
+    # Areas that are stored for each time are the same at all: the first is taken.
     while dims and dims[0] not in grid:
         dims, areas = dims[1:], areas[0]
     if not dims or not set(dims) <= grid:
@@ -310,6 +311,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
     mask = None if campaign.mask is None else campaign.mask.valid
     if mask is not None and campaign.mask is not None and set(dims) == set(campaign.mask.dims):
         order = [campaign.mask.dims.index(d) for d in dims]
+        # Invalid cells may have no area, which nobody reads.
         areas = np.where(mask.transpose(order), areas, 1.0)
     if not (np.isfinite(areas) & (areas > 0)).all():
         bad = int((~(np.isfinite(areas) & (areas > 0))).sum())

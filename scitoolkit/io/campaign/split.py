@@ -112,6 +112,7 @@ def _split(
 def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRows:
     parts: SplitRows = {name: [] for name in SPLITS}
     for block in index.blocks:
+        # Between parts window - 1 rows are left out: no window of one part has a row of another.
         split = blocked_split(len(block), 1, max(window - 1, 0), config)
         assert split.steps is not None
         for name in SPLITS:
@@ -180,6 +181,7 @@ def _shares_of_rest(train: float | int, validation: float | int) -> list[float |
 
 def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:
     """Return the number of simulations of each part; at least one for parts of nonzero size."""
+    # 0.29 * 100 is 28.999999999999996: a small number more keeps whole shares whole.
     counts = [w if isinstance(w, int) else int(w * total + 1e-9) for w in wanted]
     shares = [isinstance(w, float) and w > 0 for w in wanted]
     counts = [max(c, 1) if share else c for c, share in zip(counts, shares, strict=True)]

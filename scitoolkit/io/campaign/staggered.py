@@ -29,6 +29,13 @@ from scitoolkit.io.loader.rows import Layout
 
 _logger = get_logger(__name__)
 _FIX = "data.staggered=stored, with fields of one grid"
+# Faces | and centres o along a dim, by their numbers F and C; shift is the face below centre 0:
+#
+# F = C + 1     | o | o |      shift 0, all centres have two faces
+# F = C - 1     o | o | o      shift -1, without the first and the last centre
+# F = C, lower  | o | o         shift 0, without the last centre unless the dim closes
+# F = C, upper  o | o |         shift -1, without the first centre unless the dim closes
+
 _PADDED = re.compile(r"(\w+)\s*:\s*(\w+)\s*\(\s*padding\s*:\s*(none|low|high|both)\s*\)")
 # Names of MITgcm and MOM6, by the side of a cell on which its face has its number.
 _LOWER = {"XG": "XC", "YG": "YC", "Zl": "Z", "i_g": "i", "j_g": "j", "k_l": "k"}
@@ -147,6 +154,7 @@ def centred(
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     for place in places.values():
+        # All fields keep the centres that every pair of dims has, so that they stay on one grid.
         low[place.centre] = max(low.get(place.centre, 0), place.low)
         high[place.centre] = min(high.get(place.centre, place.high), place.high)
     for array in arrays.values():
@@ -396,6 +404,7 @@ class CentredReader:
                 crop, below = [*crop, slice(begin, end)], [*below, None]
                 continue
             faces = np.arange(begin, end) + axis.shift
+            # Faces on both sides of the seam are no slice: the whole dim is read.
             if axis.period and (faces[0] < 0 or faces[-1] + 1 >= size):
                 crop.append(slice(0, size))
                 below.append(faces % axis.period)

@@ -138,6 +138,8 @@ def read_headers(paths: Sequence[str]) -> HeaderTable:
     running = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True) for _ in parts[1:]]
     for process, part in zip(running, parts[1:], strict=True):
         assert process.stdin is not None
+        # A worker reads its list to the end before it answers, so that neither side waits for the
+        # other.
         process.stdin.write(json.dumps(part))
         process.stdin.close()
     try:
@@ -235,6 +237,8 @@ def _gaps(schema: Schema, path: str) -> list[tuple[int, int]] | None:
         return None
     size, gaps, begin = os.stat(path).st_size, [], 0
     for offset, nbytes in sorted((v.offset, v.nbytes) for v in arrays):
+        # Equal bytes between the values mean equal headers: names, attributes and places of all
+        # arrays.
         gaps.append((begin, offset))
         begin = max(begin, offset + nbytes)
     gaps.append((begin, size))

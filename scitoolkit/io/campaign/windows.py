@@ -62,6 +62,7 @@ class CampaignWindows(FileSource):
 
     def select(self, samples: Sequence[int] | np.ndarray | slice) -> CampaignWindows:
         """Return a source of a subset of the windows, which shares the files."""
+        # Without `__init__`, which would open what both share.
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.starts = self.starts[samples if isinstance(samples, slice) else np.asarray(samples)]
@@ -83,6 +84,7 @@ class CampaignWindows(FileSource):
                 part = part[(slice(None), slice(None), *steps)]
             if name in self.lines:
                 factor, offset = self.lines[name]
+                # In float64: an offset such as 273.15 would cost float32 its last digits.
                 part = part.astype(np.float64) * factor + offset
             batch[name] = np.ascontiguousarray(part, dtype=self.dtype)
         return {name: batch[name] for name in self.campaign.channels}

@@ -200,3 +200,12 @@ def test_missing_values_that_are_no_numbers_are_refused_or_named(caplog):
         compress(ocean(), rel=REL, missing="land")
     found = MissingValues.from_attributes({"missing_value": "none"}, np.dtype("f4"))
     assert found == MissingValues()
+
+
+def test_masked_half_floats_are_compressed_without_a_remark(recwarn):
+    values = np.cumsum(np.ones((30, 40), "f2"), 1)
+    masked = np.ma.array(values, mask=values > 35)
+    back = decompress(compress(masked, rel=REL))
+    np.testing.assert_array_equal(back.mask, masked.mask)
+    assert np.ma.max(np.abs(back - masked)) <= REL * 34
+    assert not recwarn.list

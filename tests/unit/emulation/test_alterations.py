@@ -234,3 +234,63 @@ def test_windows_cross_no_missing_times(run, tmp_path):
     field(9).isel(time=[0, 1, 2, 6, 7, 8, 9]).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     with pytest.raises(ScitoolkitError, match="one stretch"):
         scitoolkit.predict(trained, tmp_path / "a.nc", tmp_path / "b.nc", steps=2)
+
+
+FAR = {
+    "celsius without a unit": lambda d: in_unit(d, "", 1.0, -273.15),
+    "a mark of missing values": lambda d: d.assign(t=d.t.where(d.t.lat < 30, -9999.0)),
+    "zeros": lambda d: d.assign(t=(0 * d.t).assign_attrs(units="K")),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_values_far_from_the_training_are_told(run, tmp_path, name, caplog):
+    data = FAR[name](field(9))
+    data = data.assign(t=data.t.astype("f4", keep_attrs=True))
+    predicted(run, data, tmp_path)
+    assert "input.nc: variable t: a mean of" in caplog.text
+    assert "standard deviations from the training" in caplog.text
+    caplog.clear()
+    scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+    assert "standard deviations from the training" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["same", "celsius", "fahrenheit", "no unit"])
+def test_values_like_those_of_the_training_are_not_told(run, tmp_path, name, caplog):
+    predicted(run, {"same": lambda d: d, **EQUAL}[name](field(9)), tmp_path)
+    assert "standard deviations" not in caplog.text
+
+
+def test_a_single_sample_is_followed_by_the_step_of_the_training(run, tmp_path):
+    expected = predicted(run, field(9).isel(time=slice(-2, None)), tmp_path)
+    actual = predicted(run, field(9).isel(time=[-1]), tmp_path)
+    np.testing.assert_array_equal(actual.time, expected.time)
+    np.testing.assert_array_equal(actual.t, expected.t)
+    noleap = xr.date_range("2001-01-01", periods=1, calendar="noleap", use_cftime=True)
+    actual = predicted(run, field(9).isel(time=[-1]).assign_coords(time=noleap), tmp_path)
+    assert [str(t) for t in actual.time.values] == ["2001-01-01 06:00:00", "2001-01-01 12:00:00"]
+
+
+def test_a_single_sample_of_months_states_no_step(run, tmp_path):
+    def monthly(seed):
+        months = np.datetime64(f"{2000 + 2 * seed}-01") + np.arange(16) * np.timedelta64(1, "M")
+        return with_time(field(seed), months.astype("M8[ns]"))
+
+    months = scitoolkit.run(job_on(tmp_path, run, monthly)).path
+    with pytest.raises(ScitoolkitError, match=r"one sample states no step"):
+        predicted(months, monthly(9).isel(time=[-1]), tmp_path)
+
+
+@pytest.mark.parametrize(("unit", "number"), [("h", 6.0), ("min", 360.0), ("", 6.0)])
+def test_a_single_numbered_sample(run, tmp_path, unit, number):
+    hours = scitoolkit.run(
+        job_on(tmp_path, run, lambda s: with_time(field(s), 6 * np.arange(16.0), units="h"))
+    ).path
+    data = with_time(field(9).isel(time=[-1]), np.array([90.0 * number / 6]), units=unit)
+    actual = predicted(hours, data, tmp_path)
+    np.testing.assert_allclose(actual.time, [96 * number / 6, 102 * number / 6])
+
+
+def test_a_grid_from_elsewhere_is_told_by_its_start(run, tmp_path, caplog):
+    predicted(run, field(9).assign_coords(lat=("lat", field(9).lat.values + 10, {})), tmp_path)
+    assert "lat: 8 cells for 8, 10 wide for 10, from -25 on for -35" in caplog.text

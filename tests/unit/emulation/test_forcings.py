@@ -192,6 +192,15 @@ def test_a_forcing_that_changes_is_not_held_unasked(trained, tmp_path):
         api.predict(trained, start, tmp_path / "map.nc", 0, forcing=start)
 
 
+def test_one_sample_does_not_tell_what_changes(trained, tmp_path, caplog):
+    pushed(tmp_path / "start.nc", rows=1, seed=7)
+    api.predict(trained, tmp_path / "start.nc", tmp_path / "o.nc", 3)
+    assert "one sample does not tell whether q change in time" in caplog.text
+    caplog.clear()
+    api.predict(trained, tmp_path / "start.nc", tmp_path / "p.nc", 3, forcing="hold")
+    assert "one sample" not in caplog.text
+
+
 def test_a_prediction_in_parts_continues_with_its_forcing(trained, tmp_path, monkeypatch):
     pushed(tmp_path / "start.nc", rows=12)
     pushed(tmp_path / "force.nc", rows=30, heat=False)
@@ -218,6 +227,5 @@ def test_the_command_line_reads_a_forcing(trained, tmp_path):
 
 def test_forecasts_of_months_are_dated_by_the_calendar():
     times = np.arange("2001-01", "2001-12", dtype="M8[M]").astype("M8[ns]")
-    of = types.SimpleNamespace(times=times)
-    outcome = prediction._future(of, 3, 2).astype("M8[M]").astype(str)
+    outcome = prediction._future(times, 3, 2).astype("M8[M]").astype(str)
     assert outcome.tolist() == ["2002-01", "2002-03", "2002-05"]

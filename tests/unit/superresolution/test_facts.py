@@ -101,3 +101,27 @@ def test_a_model_without_facts_still_opens_and_converts_the_units_of_its_header(
     fields = low()
     out = refined(older, fields.assign(u=(fields.u * 100).assign_attrs(units="cm/s")), tmp_path)
     np.testing.assert_allclose(out.u, wanted.u, atol=1e-4 * float(np.abs(wanted.u).max()))
+
+
+def test_other_constants_of_the_equations_are_told(run, tmp_path, caplog):
+    refined(run, low(), tmp_path)
+    assert "trained on" not in caplog.text
+    speed = low().attrs["speed"]
+    refined(run, low().assign_attrs(speed=3 * speed, number_of_cores=64), tmp_path)
+    assert f"in.nc: speed is {3 * speed:.6g}, the model was trained on {speed:.6g}" in caplog.text
+    assert "number_of_cores" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.assign(u=(f.u * 100).assign_attrs(units="")),
+        lambda f: f.assign(u=f.u.where(f.x > 0.3, 1e20).assign_attrs(f.u.attrs)),
+    ],
+    ids=["centimetres without a unit", "marks of missing values"],
+)
+def test_values_far_from_the_training_are_told(run, tmp_path, change, caplog):
+    refined(run, low(), tmp_path)
+    assert "standard deviations" not in caplog.text
+    refined(run, change(low()), tmp_path)
+    assert "in.nc: variable u: a mean of" in caplog.text

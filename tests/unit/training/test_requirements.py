@@ -1,4 +1,4 @@
-"""Parts of a training state what they do not work with; the configuration asks them."""
+"""Parts of a training list the keys that they do not support; the configuration asks them."""
 
 from __future__ import annotations
 
