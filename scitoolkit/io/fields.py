@@ -95,7 +95,7 @@ def open_fields(
     if len(paths) == 1:
         dataset = _open_one(paths[0], dims, chunks)
     else:
-        dataset = _open_many(paths, dims, chunks)
+        dataset = _open_many(paths, dims, chunks, variables)
     where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     try:
         if variables is None:
@@ -229,7 +229,12 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
     return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
 
 
-def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Dataset:
+def _open_many(
+    paths: Sequence[Path],
+    dims: Dims | None,
+    chunks: Any,
+    variables: str | Sequence[str] | Mapping[str, str] | None,
+) -> xr.Dataset:
     """Join files along time in the order of their first times."""
     if importlib.util.find_spec("dask") is None:
         raise missing_extra("dask", "dask", "joining several files lazily")
@@ -241,7 +246,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
             parts.append(_open_one(path, dims, {} if chunks is None else chunks))
         dim = _shared_time_dim(parts[0], str(paths[0]))
         _require_same_units(parts, paths)
-        _require_same_still(parts, paths, dim)
+        _require_same_still(_read_parts(parts, variables), paths, dim)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
@@ -291,6 +296,20 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
                     where=f"{path}: variable {name}",
                     fix="convert the files to one unit",
                 )
+
+
+def _read_parts(
+    parts: Sequence[xr.Dataset], variables: str | Sequence[str] | Mapping[str, str] | None
+) -> list[xr.Dataset]:
+    """Return the parts without fields that are not read; scalars and coordinates remain."""
+    if variables is None:
+        return list(parts)
+    listed = list(variables.values()) if isinstance(variables, Mapping) else variables
+    names = {listed} if isinstance(listed, str) else set(listed)
+    return [
+        part.drop_vars([n for n, v in part.data_vars.items() if v.ndim and n not in names])
+        for part in parts
+    ]
 
 
 def _require_same_still(parts: Sequence[xr.Dataset], paths: Sequence[Path], dim: str) -> None:
