@@ -298,16 +298,27 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
                 )
 
 
+def _is_place(name: str, variable: xr.Variable) -> bool:
+    role = role_by_metadata(variable.attrs) or role_by_name(name)
+    return role in ("latitude", "longitude")
+
+
 def _read_parts(
     parts: Sequence[xr.Dataset], variables: str | Sequence[str] | Mapping[str, str] | None
 ) -> list[xr.Dataset]:
-    """Return the parts without fields that are not read; scalars and coordinates remain."""
+    """Return the parts without fields that are not read; scalars and places remain."""
     if variables is None:
         return list(parts)
     listed = list(variables.values()) if isinstance(variables, Mapping) else variables
     names = {listed} if isinstance(listed, str) else set(listed)
     return [
-        part.drop_vars([n for n, v in part.data_vars.items() if v.ndim and n not in names])
+        part.drop_vars(
+            [
+                name
+                for name, array in part.data_vars.items()
+                if array.ndim and name not in names and not _is_place(str(name), array.variable)
+            ]
+        )
         for part in parts
     ]
 
@@ -327,8 +338,8 @@ def _require_same_still(parts: Sequence[xr.Dataset], paths: Sequence[Path], dim:
             other = part.variables.get(name)
             if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
                 continue
-            if dim in first.dims:
-                continue
+            if dim in first.dims or name in parts[0].indexes:
+                continue  # what is joined, and the coordinates of dims, which the join compares
             if first.ndim:
                 _require_same_values(str(name), first, other, str(path), str(paths[0]))
                 continue
@@ -358,8 +369,7 @@ def _require_same_values(
 
     A join takes it from the first file.
     """
-    role = role_by_metadata(first.attrs) or role_by_name(name)
-    if first.size > _MAX_STILL and role not in ("latitude", "longitude"):
+    if first.size > _MAX_STILL and not _is_place(name, first):
         return
     same = first.dims == other.dims and first.shape == other.shape
     if not same or not np.allclose(first, other, rtol=1e-5, atol=1e-5, equal_nan=True):
