@@ -165,8 +165,8 @@ def topk(
 
 def kth_value(x: Tensor, place: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Return an entry of the sorted values."""
-    found = [t.narrow(dim, place - 1, 1) for t in torch.sort(x, dim=dim)]
-    values, places = found if keepdim else [t.squeeze(dim) for t in found]
+    entries = [t.narrow(dim, place - 1, 1) for t in torch.sort(x, dim=dim)]
+    values, places = entries if keepdim else [t.squeeze(dim) for t in entries]
     return values, places
 
 

@@ -39,7 +39,7 @@ from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.meanings import other_meaning
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
-from scitoolkit.io.table import is_table, open_table
+from scitoolkit.io.table import WORDS, is_table, open_table
 from scitoolkit.io.text_times import with_text_times
 
 if TYPE_CHECKING:
@@ -439,6 +439,9 @@ def _select(
 
 def _missing_variable(name: str, dataset: xr.Dataset, where: str) -> DataError:
     present = [str(v) for v in dataset.data_vars]
+    if words := dataset.encoding.get(WORDS, {}).get(name):
+        fix = "leave the cells of missing values empty"
+        return DataError(words, where=f"{where}: column {name}", fix=fix)
     near = nearest_name(name, [str(v) for v in dataset.variables])
     return DataError(
         f"variable {name!r} not found",
