@@ -25,7 +25,7 @@ import numpy as np
 from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.chunk_enhancer import with_enhancer
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
     Hdf5Copy,
@@ -36,6 +36,7 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.names import warn_of_name
 from scitoolkit.compression.native.library import enhancer_in
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.progressive import Preview, preview
@@ -113,7 +114,9 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             allowed="a file name",
         )
     if holds_one_array(source):
+        warn_of_name(target, "a stream")
         return [_compress_array(source, target, plan)]
+    warn_of_name(target, "HDF5")
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
         in_chunks = plan.in_chunks(str(source))
@@ -208,9 +211,11 @@ def _restore_file(source: Path, target: Path, share: float) -> list[dict[str, An
         # A memory map reads only the pages of the share that is decoded.
         stream = np.memmap(source, np.uint8, "r").data if share < 1 else source.read_bytes()
         picture = preview(stream, share)
+        warn_of_name(target, "an array")
         save = partial(write_raw, target=target) if is_raw(target) else save_array
         _atomic(target, lambda path: save(path, values=picture.values))
         return [_picture_record(source.name, picture)]
+    warn_of_name(target, "HDF5")
     with damage_named(source), opened(source) as file:
         restored = _Restored(file, share)
 
