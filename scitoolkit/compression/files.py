@@ -14,6 +14,7 @@ import io
 import itertools
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -126,6 +127,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         together = _together(file, plan)
         if not plan.variables:
             _warn_of_copied(file)
+            if not bounds and not together:
+                _refuse_packed(file)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
@@ -472,6 +475,29 @@ def _warn_of_copied(file: h5py.File) -> None:
                 log.warning("%s is copied unchanged: no codec supports %s", item.name, item.dtype)
 
     file.visititems(visit)
+
+
+def _refuse_packed(file: h5py.File) -> None:
+    """Raise if a file without a variable to compress has packed ones.
+
+    Raises:
+        DataError: their integers are exact to a codec; a bound on the values needs the values.
+    """
+
+    def packed(_: str, item: Any) -> str | None:
+        is_integer = isinstance(item, h5py.Dataset) and item.dtype.kind in "iu"
+        return item.name.lstrip("/") if is_integer and "scale_factor" in item.attrs else None
+
+    name = file.visititems(packed)
+    if name:
+        source = shlex.quote(str(file.filename))
+        raise DataError(
+            f"no float variable; {name} is packed in {file[name].dtype}",
+            where=str(file.filename),
+            allowed="float variables",
+            fix="unpack first: python -c 'import sys, xarray; xarray.open_dataset(sys.argv[1])"
+            f".drop_encoding().to_netcdf(sys.argv[2])' {source} unpacked.nc",
+        )
 
 
 def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:

@@ -135,7 +135,7 @@ class FieldConfig(Config):
         from scitoolkit.io.campaign.files import find_files
 
         try:
-            return int(find_files(self.path).modified.max())
+            return int(find_files(self.path).modified.max(initial=0))
         except DataError:
             return 0
 

@@ -40,6 +40,7 @@ from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
+from scitoolkit.surrogate.sections import weakest
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 SURROGATE = "surrogate"
@@ -102,7 +103,7 @@ class Evaluation:
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=self._summary(figures),
+            summary=[*self._summary(figures), *self._weakest(maps)],
             metrics=figures,
             units={name: self.unit for name in figures if name.startswith(("rmse", "crps"))},
             tables=[
@@ -220,6 +221,33 @@ class Evaluation:
             )
         return lines
 
+    def _weakest(self, maps: xr.Dataset) -> list[str]:
+        """Return sentences on the leads and the cells in which the error is largest."""
+        unit = display_unit(self.unit)
+        by_lead = {f"lead {k + 1}": float(v) for k, v in enumerate(self.rmse[SURROGATE])}
+        lines = weakest("RMSE by lead", by_lead, unit)
+        best = self._best_baseline()
+        if self.cells < 2 or not best:
+            return lines
+        ours, theirs = (
+            ((self.truth - self.forecasts[name]) ** 2).mean(axis=(0, 1))
+            for name in (SURROGATE, best)
+        )
+        error = (maps["rmse"] ** 2).mean("lead") ** 0.5
+        cell = error.isel(error.argmax(error.dims))
+        place = ", ".join(
+            f"{dim} {_coordinate(cell.coords[dim].values)}"
+            for dim in error.dims
+            if dim in cell.coords
+        )
+        rmse = f"{cell.item():.3g} {unit}".rstrip()
+        at = f", at {place}" if place else ""
+        share = 100 * (ours > theirs).mean()
+        lines.append(
+            f"Worse than {best} in {share:.0f} % of the cells; largest RMSE of a cell: {rmse}{at}."
+        )
+        return lines
+
     def _best_other(self) -> str:
         """Return a clause with the best baseline on the test part and the significance."""
         others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
@@ -301,7 +329,7 @@ class Evaluation:
         rows: list[list[Any]] = [
             [name, *map(number, values), _overall(values)] for name, values in self.rmse.items()
         ]
-        limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
+        low, high = (f"{extreme(self.floor):.3g}" for extreme in (np.min, np.max))
         return Table(
             title=with_unit_of("RMSE on the test split", self.unit),
             columns=["forecast", *self._leads(), "all"],
@@ -309,7 +337,7 @@ class Evaluation:
             best="min",
             note="Area-weighted over the unmasked cells. A forecast within the "
             f"{len(self.surrogate.modes)} modes has at least their truncation error: "
-            f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
+            f"{low if low == high else f'{low} to {high}, by lead'}.",
         )
 
     def _backtest(self) -> list[Table]:
@@ -516,6 +544,11 @@ class Evaluation:
 
 def _overall(values: Array) -> float:
     return float(np.sqrt((np.asarray(values) ** 2).mean()))
+
+
+def _coordinate(value: Any) -> str:
+    number_like = np.issubdtype(np.asarray(value).dtype, np.number)
+    return f"{float(value):.6g}" if number_like else str(value)
 
 
 def _date(time: Any) -> str:

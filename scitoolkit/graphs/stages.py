@@ -24,7 +24,7 @@ from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.devices import device_of, placed
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Bars, Figure, Results, Verdict
+from scitoolkit.core.results import Bars, Figure, Results, Verdict, metric_words
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts
@@ -304,16 +304,20 @@ def _scored(
         f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
         f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
     ]
-    if record:
+    if record and record["processes"] > 1:
         summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
     return Results(
         title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
         verdict=Verdict.among(
-            scores, name, f"{judged} {merit} of {name}", better=target.better, rate=False
+            scores,
+            name,
+            f"{judged} {metric_words(merit)} of {name}",
+            better=target.better,
+            rate=target.better == "min",
         ),
         summary=summary,
         metrics=metrics,
-        tables=[score_table(merit.capitalize(), by_part, target.better)],
+        tables=[score_table(f"Splits: {metric_words(merit)}", by_part, target.better)],
         figures=_figures(scores, judged, merit, record),
     )
 
@@ -326,7 +330,8 @@ def _figures(
     scores: Mapping[str, float], part: str, merit: str, record: Mapping[str, Any]
 ) -> list[Figure]:
     """Return bars of the metric of each method, and of the traffic between processes."""
-    figures: list[Figure] = [score_bars(f"{part.capitalize()} {merit}", scores, f"{part} {merit}")]
+    label = f"{part} {metric_words(merit)}"
+    figures: list[Figure] = [score_bars(label, scores, label)]
     received = record.get("received_bytes", [])  # not in records of earlier versions
     if len(received) > 1:
         figures.append(
