@@ -81,9 +81,11 @@ class FieldData:
             grid=self.grid.isel({variable: 0 if count == 1 else slice(count)}, drop=count == 1),
         )
 
-    def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
+    def to_grid(
+        self, values: Array, dims: Sequence[str], differences: Array | None = None
+    ) -> xr.DataArray:
         """Return values (..., cell) on the grid, (*dims, *space), NaN at masked cells."""
-        return to_grid(self.grid, values, dims, self.memory)
+        return to_grid(self.grid, values, dims, self.memory, differences)
 
     def segments(self, steps: range) -> list[Series]:
         """Return the stretches between breakpoints within a range of steps."""
@@ -92,25 +94,52 @@ class FieldData:
 
 
 def to_grid(
-    grid: xr.DataArray, values: Array, dims: Sequence[str], memory: int = 2**62
+    grid: xr.DataArray,
+    values: Array,
+    dims: Sequence[str],
+    memory: int = 2**62,
+    differences: Array | None = None,
 ) -> xr.DataArray:
-    """Return values on the grid of a mask, (*dims, *space) float32, NaN where the mask is False.
+    """Return values on the grid of a mask, (*dims, *space), NaN where the mask is False.
+
+    They are float32, or float64 where float32 would round away the differences that matter.
 
     Args:
         grid: (*space) bool.
         values: (..., cell) at the True cells.
         dims: names of the leading dims.
         memory: size in bytes above which the result is mapped to a file.
+        differences: (..., cell) differences of values that matter; None if float32 is known to do.
     """
     outer, mask = values.shape[:-1], grid.values.ravel()
     flat = values.reshape(-1, values.shape[-1])
-    full = allocate((len(flat), grid.size), np.float32, memory)
+    dtype = np.float32 if differences is None else _dtype_for(flat, differences)
+    full = allocate((len(flat), grid.size), dtype, memory)
     for rows in row_blocks(len(full), 4 * grid.size, memory):
         full[rows] = np.nan
         full[rows, mask] = flat[rows]
     return xr.DataArray(
         full.reshape(outer + grid.shape), dims=(*dims, *grid.dims), coords=grid.coords
     )
+
+
+FINEST = 1e-2
+"""Largest spacing of float32, in differences that matter, with which values are stored in it."""
+
+
+def _dtype_for(values: Array, differences: Array) -> type[np.float32] | type[np.float64]:
+    """Return float64 if the spacing of float32 is coarse for a twentieth of the cells or more."""
+    largest = np.abs(values[:: max(1, len(values) // 64)]).max(axis=0)
+    coarse = np.spacing(largest.astype(np.float32)) > FINEST * np.abs(differences)
+    counted = np.broadcast_to(np.asarray(differences) != 0, coarse.shape)
+    if not counted.any():
+        return np.float32
+    return np.float64 if coarse[counted].mean() >= 0.05 else np.float32
+
+
+def is_panel(grid: xr.DataArray) -> bool:
+    """Return whether the cells of a grid are series with names, which share no magnitude."""
+    return any(c.dtype.kind in "UO" and c.dims == grid.dims for c in grid.coords.values())
 
 
 POINT = "point"

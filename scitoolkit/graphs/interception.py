@@ -38,6 +38,7 @@ from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
+from scitoolkit.graphs.whole_modules import call_on_all_rows, on_rows
 
 _RULES: dict[str, Rule] = {
     **shape_rules.RULES,
@@ -46,6 +47,9 @@ _RULES: dict[str, Rule] = {
     **layer_rules.RULES,
     **random_rules.RULES,
 }
+
+
+def _ignored() -> None: ...
 
 
 class Distributed(TorchFunctionMode):
@@ -65,7 +69,8 @@ class Distributed(TorchFunctionMode):
         super().__init__()
         self._sites = sites
         self._part = part
-        self._local = LocalRows(part, seed, draw_seed)
+        noted = sites.note_plain_count if sites is not None else _ignored
+        self._local = LocalRows(part, seed, draw_seed, noted)
         self._replaces: bool = False
         self._read_edges: Tensor | None = None
 
@@ -142,6 +147,8 @@ class Distributed(TorchFunctionMode):
             name = getattr(func.__self__, "__name__", "")
         if self._sites is not None:
             self._sites.visit(name)
+        if func is call_on_all_rows:
+            return on_rows(self, self._local, args[0], args[1:], kwargs)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)

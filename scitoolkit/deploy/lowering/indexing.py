@@ -116,8 +116,8 @@ def _loaded(
         value, text = _within(builder, index, len(values), x.shape[dim], from_end=from_end)
         if after:
             value = reshaped(builder, value, (*value.shape, *[1] * after))
-        table = isinstance(stride, tuple)
-        places.append(f"{builder.table(stride)}[{text}]" if table else f"{text} * {stride}")
+        tabled = f"{builder.table(stride)}[{text}]" if isinstance(stride, tuple) else ""
+        places.append(tabled or f"{text} * {stride}")
         values.append(value)
     text = "{source}[" + " + ".join(places) + "]"
     return Expr(text, tuple(values), shape, x.dtype, x)

@@ -8,9 +8,11 @@ import pytest
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import read_field
 from scitoolkit.forecasting.fields import read_drivers, read_variables
+from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.seasons import find_seasons
 from scitoolkit.io.calendar_steps import times_after
 
@@ -163,3 +165,42 @@ def test_named_series_of_other_lengths_are_refused_and_cells_are_left_out(tmp_pa
     grid.to_netcdf(tmp_path / "grid.nc", engine="h5netcdf")
     data = read_field(FieldConfig(path=tmp_path / "grid.nc", variable="y"))
     assert data.grid.values.tolist() == [False, True]
+
+
+def forecast_of(folder, path):
+    """Return the forecast of a short job on a table, from its saved surrogate."""
+    config = ForecastingConfig(
+        data={"path": path, "variable": "y"},
+        inputs=4,
+        leads=4,
+        forecaster="damped_anomaly",
+        model={"name": "none"},
+        baselines=[],
+    )
+    run, job = RunDirectory.create(folder / "runs", "series", config), ForecastingJob()
+    job.train(config, run)
+    job.predict(run.path, path, folder / "out.nc")
+    with xr.open_dataset(folder / "out.nc", engine="h5netcdf") as out:
+        return out.load()
+
+
+@pytest.mark.parametrize("offset", [1e7, 1e9])
+def test_a_large_mean_does_not_round_the_forecast(tmp_path, offset):
+    days, values = pd.date_range("2001-01-01", periods=300), np.cumsum(noise(300) - 10) / 4
+    plain = forecast_of(tmp_path, table(tmp_path, time=days, y=values))
+    moved = forecast_of(tmp_path, table(tmp_path, time=days, y=values + offset))
+    for name in ("y", "y_low", "y_high"):
+        np.testing.assert_allclose(moved[name] - offset, plain[name], atol=1e-5)
+    assert plain["y"].dtype == np.float32
+
+
+def test_small_series_of_a_panel_are_stored_as_exactly_as_large_ones(tmp_path):
+    days = pd.date_range("2001-01-01", periods=120)
+    sizes = np.geomspace(1, 1e6, 120)
+    values = sizes * (1 + 0.01 * np.stack([noise(seed=i) - 10 for i in range(120)], axis=1))
+    names = [f"s{i:03}" for i in range(120)]
+    rows = pd.DataFrame(values, index=days, columns=names).stack().reset_index()
+    rows.columns = ["time", "id", "y"]
+    rows.to_csv(tmp_path / "panel.csv", index=False)
+    out = forecast_of(tmp_path, tmp_path / "panel.csv")
+    np.testing.assert_allclose(out["y"].values / sizes, 1.0, atol=0.03)
