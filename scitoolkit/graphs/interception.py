@@ -37,6 +37,7 @@ from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
+from scitoolkit.graphs.signatures import positional
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
 
 _RULES: dict[str, Rule] = {
@@ -142,6 +143,7 @@ class Distributed(TorchFunctionMode):
             name = getattr(func.__self__, "__name__", "")
         if self._sites is not None:
             self._sites.visit(name)
+        args, kwargs = positional(name, args, kwargs)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)

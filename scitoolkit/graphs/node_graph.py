@@ -121,7 +121,8 @@ class NodeGraph:
             return self.whole.inputs
         header, used = self.stored.header, self.config.edge_inputs == "use"
         attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
-        return GraphInputs(header["num_features"], used and header["edge_weight"], attr)
+        types = header.get("edge_types", 0) if used else 0
+        return GraphInputs(header["num_features"], used and header["edge_weight"], attr, types)
 
     @property
     def num_outputs(self) -> int | None:
@@ -182,7 +183,7 @@ def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInput
 def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator) -> OwnInputs:
     part = StoredPart(graph, ranks)
     if config.data.edge_inputs == "ignore":
-        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
+        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None, edge_types=0)
     x = sharing.stored_features(part, config.data.normalise)
     labels = part.files.read("y") if "y" in part.files else np.zeros(0)
     loaders = {}
