@@ -275,6 +275,10 @@ def test_types_of_a_partitioned_graph_are_inputs_unless_ignored(tmp_path, use, t
     opened = NodeGraph(config, tmp_path / "parts")
     assert opened.inputs.edge_types == opened.own.part.inputs.edge_types == types
     chosen = RGCN(hidden=8) if types else GCN(hidden=8)
-    model = chosen.for_graph(opened.inputs.edge_types).build(6, 4)
-    out = attach(model, opened.own.part)(torch.from_numpy(graph.features))
-    assert out.shape == (50, 4)
+    model = chosen.for_graph(opened.inputs.edge_types).build(6, 4).double().eval()
+    x, named = torch.from_numpy(graph.features).double(), {}
+    if types:
+        named["edge_type"] = torch.from_numpy(graph.edge_type)
+    expected = model(x, torch.from_numpy(pairs), **named)
+    out = attach(copy.deepcopy(model), opened.own.part)(x)
+    assert torch.allclose(out, expected, rtol=1e-12, atol=1e-12)
