@@ -135,8 +135,8 @@ def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
     x, mean, var, weight, bias, training, momentum, eps = arguments(names, args, kwargs)
     tag = tag_of(x)
     if tag is not None and tag.dim == 1 and local.ranks.size > 1:
-        # Each node is a channel, of its own mean and variance, none of which another rank has part
-        # in; parameters are of all nodes.
+        # Each node is a channel, whose mean and variance are over local numbers only; parameters
+        # are of all nodes.
         if any(values is not None for values in (mean, var, weight, bias)):
             raise Unsupported("batch_norm with weights or averages for each node")
         return local.passed(func, name, args, kwargs)

@@ -1,4 +1,4 @@
-"""Every form of a call gives on unequal parts what it gives on all rows."""
+"""Every form of a call gives the same result on unequal parts and on all rows."""
 
 import numpy as np
 import pytest
