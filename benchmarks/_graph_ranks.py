@@ -103,7 +103,9 @@ def _record(make, ranks: Communicator) -> dict:
         model.load_state_dict(begin)
         ours = _Plain(use_whole_graph(model, part))
     else:
-        ours = distribute(model, part, proof.fast, check_seed=0, sites=proof.sites)
+        ours = distribute(
+            model, part, proof.fast, whole=proof.whole, check_seed=0, sites=proof.sites
+        )
     recorded = steps(ours, part)
     error = 0.0
     if ranks.rank == 0:

@@ -432,9 +432,8 @@ ROWS = {
         "forecast read-out, Poisson equation, potential of acetylacetone; float64, one thread",
         "reaches Adam's best loss in {fits[forecast][time_ratio]:.2f}, "
         "{fits[poisson][time_ratio]:.2f} and {fits[potential][time_ratio]:.2f} of its time (10 "
-        "units per layer); with 6 units it stops at {narrow_potential[gauss_newton_loss]:.1e} and "
-        "does not reach it",
-        "Adam, the best of three rates: 1; with 6 units {narrow_potential[adam_loss]:.1e}",
+        "units per layer), {narrow_potential[time_ratio]:.2f} with 6 units per layer",
+        "Adam, the best of three rates: 1",
     ),
     "exchange_speed": (
         "Data-parallel step, 48 MiB of gradients",

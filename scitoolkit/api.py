@@ -31,6 +31,7 @@ from scitoolkit.core.model_index import add_model, is_reference, open_model
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
+from scitoolkit.core.results import FILE_NAME as RESULTS_NAME
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs as clean_runs
@@ -620,8 +621,20 @@ def _job_of(directory: Path | str) -> tuple[Job, Path]:
                 allowed=f"a run listed by `scitoolkit runs`, or {error.allowed}",
                 fix=error.fix,
             ) from None
-    opened = RunDirectory.open(path)
+    opened = RunDirectory.open(_newest_of(path))
     return job_of(read_document(opened.config_path)), opened.path
+
+
+def _newest_of(folder: Path) -> Path:
+    """Return the newest evaluated run of a folder of runs, `runs/WORKFLOW`; any other as it is."""
+    if (folder / "config.yaml").is_file():
+        return folder
+    runs = sorted(file.parent for file in folder.glob("*/config.yaml"))
+    evaluated = [run for run in runs if (run / RESULTS_NAME).is_file()]
+    if not evaluated:
+        return folder
+    log.info("%s: its newest run is %s", folder, evaluated[-1].name)
+    return evaluated[-1]
 
 
 def _with_workflow_name(document: Document) -> Document:

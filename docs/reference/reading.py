@@ -97,9 +97,10 @@ that the program computed: for budgets, learn the faces as they are stored.
 
 ## Missing values
 
-Missing are `_FillValue` and `missing_value`, one or several, numbers or text; the default fill
-value of the netCDF library where it filled the variable; and what lies outside `valid_min`,
-`valid_max` or `valid_range`. Limits of packed integers are packed as well, unless they are floats.
+A value is missing if it equals `_FillValue` or `missing_value`, which are one or several numbers or
+texts, or if it lies outside `valid_min`, `valid_max` or `valid_range`. In a NetCDF variable that
+states no `_FillValue`, the number with which the netCDF library fills cells that were never written
+is missing as well. The limits of packed integers are packed too, unless they are floats.
 A row with a missing value is refused, or masked where `data.mask` is set.
 
 ## The same cells in all files

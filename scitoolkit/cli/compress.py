@@ -125,9 +125,11 @@ def compress(
     from scitoolkit.io.inspect import bytes_of
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
-    has_bound = not quantity or any(value is not None for value in bounds.values())
-    default = _only_bound(bounds) if has_bound else None
     selected = dict(_variable(text) for text in variable or [])
+    # Without a bound for all, each named variable needs one, or a quantity bounds it.
+    suffices = quantity or (selected and None not in selected.values())
+    stated = any(value is not None for value in bounds.values())
+    default = _only_bound(bounds) if stated or not suffices else None
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {
         "codec": _progressive(codec) if progressive else codec,

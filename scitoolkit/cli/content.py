@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import shlex
 import shutil
 import tempfile
 import urllib.request
@@ -159,6 +161,13 @@ def cp(
 
         print(copy_to_shards(name, destination))
         return
+    if os.path.isfile(name):
+        raise ConfigError(
+            "a file is copied to a Zarr store only",
+            where=str(destination),
+            allowed="NAME.zarr",
+            fix=f"scitoolkit cp {shlex.quote(name)} {shlex.quote(f'{destination.stem}.zarr')}",
+        )
     folder = _find(name)
     from scitoolkit.core.files import disk_error, making_folder
 

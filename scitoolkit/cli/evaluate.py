@@ -16,7 +16,11 @@ NAME = "evaluate"
 
 def command(
     directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory, or the name of a surrogate.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, a folder of runs (the newest), or a surrogate's name.",
+        ),
     ],
     data: Annotated[
         Path | None, typer.Option("--data", help="Evaluate on this file; results are only printed.")

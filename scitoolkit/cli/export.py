@@ -16,7 +16,11 @@ NAME = "export"
 
 def command(
     directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory, or the name of a surrogate.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, a folder of runs (the newest), or a surrogate's name.",
+        ),
     ],
     output: Annotated[
         Path,

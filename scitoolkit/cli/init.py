@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,9 @@ def command(
             "no file" if is_task else "no task",
             where=f"scitoolkit init {what}",
             allowed="" if is_task else ", ".join(tasks()),
-            fix=f"scitoolkit init {what} FILES" if is_task else f"scitoolkit init TASK {what}",
+            fix=f"scitoolkit init {what} FILES"
+            if is_task
+            else f"scitoolkit init TASK {shlex.quote(what)}",
         )
     if output is not None and output.exists():
         raise ConfigError("already exists", where=str(output), fix="choose another name with -o")
@@ -79,6 +82,7 @@ def command(
         if not as_json:
             print(text, end="")
         return
+    options.make_folder(output.parent)
     write_atomic(output, text)
     if not as_json:
-        print(f"{output}\nnext: scitoolkit run {output} --dry-run")
+        print(f"{output}\nnext: scitoolkit run {shlex.quote(str(output))} --dry-run")

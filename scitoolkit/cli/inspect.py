@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scitoolkit.io.atoms_summary import AtomsSummary
 
 NAME = "inspect"
+_SMALL = 1 << 16  # bytes of a variable that is read at once, such as the bounds of the times
 
 
 def command(
@@ -158,21 +159,23 @@ def _compressed_line(v: dict[str, Any]) -> str:
 
 
 def _line(v: dict[str, Any]) -> str:
+    import numpy as np
+
     extent = ", ".join(f"{d}={n}" for d, n in zip(v["dims"], v["shape"], strict=True))
     layout = f"chunks {'x'.join(map(str, v['chunks']))}" if v["chunks"] else "contiguous"
     filters = f", {v['filters']}" if v["filters"] else ""
     ratio = f" ({v['bytes'] / v['stored_bytes']:.1f}x)" if v["stored_bytes"] else " (not written)"
     units = f" [{v['units']}]" if v["units"] else ""
     return (
-        f"  {v['name']}({extent}) {v['dtype']}{units}  {layout}{filters}"
+        f"  {v['name']}({extent}) {np.dtype(v['dtype']).name}{units}  {layout}{filters}"
         f"  {_size(v['bytes'])}{ratio}"
     )
 
 
 def _training(v: dict[str, Any]) -> list[str]:
-    """Describe the cost of reading in random order, if it is avoidable."""
+    """Describe the cost of reading in random order, if it is avoidable and of weight."""
     reads = v["training"]
-    if reads is None or reads["one_by_one"] < 1.5:
+    if reads is None or reads["one_by_one"] < 1.5 or v["bytes"] < _SMALL:
         return []
     lines = [
         f"in random order an epoch reads every sample {reads['one_by_one']:.1f} times if read one "

@@ -128,6 +128,7 @@ app.add_typer(runs.app, name="runs")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of the outcome."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot display a character must not make a finished job fail.
         if isinstance(stream, io.TextIOWrapper):
@@ -142,6 +143,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from scitoolkit.core.processes import leave
 
     leave(code)
+
+
+def _reopen_closed_streams() -> None:
+    """Send output to the null device where the caller closed it (`>&-`), as daemons do.
+
+    The next file that is opened would otherwise have the descriptor of the standard output, and
+    what a library prints would be in it.
+    """
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))
 
 
 def _drop_foreign_backend() -> None:

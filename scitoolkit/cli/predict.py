@@ -15,7 +15,11 @@ NAME = "predict"
 
 def command(
     directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory, or the name of a surrogate.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, a folder of runs (the newest), or a surrogate's name.",
+        ),
     ],
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="The input file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The NetCDF file to write.")],

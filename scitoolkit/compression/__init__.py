@@ -8,8 +8,8 @@ from scitoolkit.compression.bounds import psnr as psnr
 from scitoolkit.compression.choose import Options as Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec as ErrorBoundedCodec
 from scitoolkit.compression.compress import compress as compress
-from scitoolkit.compression.compress import decompress as decompress
-from scitoolkit.compression.compress import inspect_stream as inspect_stream
+from scitoolkit.compression.decoding import decompress as decompress
+from scitoolkit.compression.decoding import inspect_stream as inspect_stream
 from scitoolkit.compression.enhancers import Enhancer as Enhancer
 from scitoolkit.compression.missing import MissingValues as MissingValues
 from scitoolkit.compression.progressive import Preview as Preview

@@ -50,6 +50,12 @@ def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return values.filled(), np.ma.getmaskarray(values)
 
 
+def masked_array(values: np.ndarray, mask: Any, fill_value: Any) -> np.ma.MaskedArray:
+    """Return values with a mask and the fill value of the array that was compressed."""
+    with np.errstate(over="ignore"):  # as in `split_mask`
+        return np.ma.MaskedArray(values, mask, fill_value=fill_value)
+
+
 def working_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype that codecs work in: float64 for 8-byte dtypes, float32 for shorter ones.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression.bounds import Bound, max_error, psnr
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.files import (
     as_hdf5,
     holds_one_array,

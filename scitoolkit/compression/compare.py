@@ -13,7 +13,8 @@ import numpy as np
 
 from scitoolkit.compression.bounds import psnr
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
-from scitoolkit.compression.compress import filled, times_power
+from scitoolkit.compression.compress import filled
+from scitoolkit.compression.decoding import times_power
 from scitoolkit.compression.field import exponent_of
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues

@@ -1,4 +1,4 @@
-"""Compression and decompression of single arrays within a verified error bound.
+"""Compression of single arrays within a verified error bound.
 
 Every stream is decoded again before it is returned. The bound is verified at every point in
 float64, and NaN, Inf and fill values are verified bit for bit; an array that no codec can code
@@ -7,12 +7,8 @@ within its bound is stored losslessly.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import math
-import os
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import Logger
 from typing import Any, Literal
@@ -25,18 +21,25 @@ from scitoolkit.compression.arrays import as_numpy, split_mask, working_dtype
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec
-from scitoolkit.compression.codecs.interpolation import PART
-from scitoolkit.compression.container import VALUES_CRC, pack, read_header, unpack
+from scitoolkit.compression.container import VALUES_CRC, pack
+from scitoolkit.compression.decoding import (
+    checksum,
+    decode_part,
+    decode_values,
+    decompress,
+    error_bound_of,
+    times_power,
+)
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
-from scitoolkit.compression.lossless import decode_array, encode_array, squeeze, stretch
-from scitoolkit.compression.mask import bits_of, encode_mask, restore_mask, special_values
+from scitoolkit.compression.lossless import encode_array, squeeze
+from scitoolkit.compression.mask import bits_of, encode_mask, special_values
 from scitoolkit.compression.missing import MissingValues
-from scitoolkit.compression.patches import apply_patch, apply_repairs, encode_patch
+from scitoolkit.compression.patches import apply_patch, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
 from scitoolkit.compression.stages import measured_stages
 from scitoolkit.compression.value_range import ValueRange
-from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
+from scitoolkit.core.errors import NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 
 log: Logger = get_logger(__name__)
@@ -196,159 +199,6 @@ def missing_values_of(array: Any, stated: Missing) -> MissingValues:
     return missing_values | MissingValues.from_attributes(attributes, np.dtype(array.dtype))
 
 
-def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> np.ndarray:
-    """Decompress a stream of `compress`.
-
-    Args:
-        stream: bytes returned by `compress`.
-        max_bytes: size limit of the array; half of the machine's memory by default.
-
-    Returns:
-        The array within its bound, of the original shape and dtype.
-
-    Raises:
-        DataError: the stream is damaged, in another format or version, or the array too large.
-
-    Example:
-        >>> decompress(compress(np.arange(5), abs=0))
-        array([0, 1, 2, 3, 4])
-    """
-    header, sections = unpack(stream)
-    with contradictions_named():
-        shape, dtype = _checked_size(header, max_bytes)
-        if "slabs" in header:
-            return _join(header, sections, shape, dtype, max_bytes)
-        return _decode(header, sections, shape, dtype)
-
-
-@contextlib.contextmanager
-def contradictions_named() -> Iterator[None]:
-    """Raise DataError for errors that follow from a header which contradicts its sections."""
-    try:
-        yield
-    except ScitoolkitError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise DataError(f"damaged stream: the header contradicts itself ({error!r})") from None
-
-
-def inspect_stream(stream: bytes | memoryview) -> dict[str, Any]:
-    """Return the header of a stream, its size, compression ratio and section sizes (bytes)."""
-    header = dict(read_header(stream))
-    _, sections = unpack(stream)
-    shape, dtype = _checked_size(header, 1 << 62)
-    size = math.prod(shape) * dtype.itemsize
-    header["sections"] = {name: len(data) for name, data in sections.items()}
-    total = len(memoryview(stream).cast("B"))
-    if "range" in header:
-        header["error_bound"] = error_bound_of(header)
-    return {**header, "bytes": total, "ratio": size / total}
-
-
-def error_bound_of(header: dict[str, Any]) -> float:
-    """Return the absolute bound on the codec's input (log|x| for pw_rel) from a header."""
-    if "error_bound" in header:
-        return float(header["error_bound"])
-    low, high = header["range"]
-    return Bound(header["bound"]["mode"], header["bound"]["value"]).absolute(low, high)
-
-
-def max_error_of(stream: bytes) -> float:
-    """Return the largest error of a stream, as measured when it was written."""
-    return float(read_header(stream)["max_error"])
-
-
-def _decode(
-    header: dict[str, Any], sections: dict[str, memoryview], shape: tuple[int, ...], dtype: np.dtype
-) -> np.ndarray:
-    # Streams of format version 1 have no checksum of decoded values; `blocks` has one per block.
-    wanted = header.get(VALUES_CRC)
-    values, crc = _decode_values(header, sections, shape, dtype, with_crc=wanted is not None)
-    if wanted is not None and wanted != crc:
-        base = header["base"]
-        raise DataError(
-            f"codec {base['name']} decodes to other values than when the bound was verified",
-            allowed=f"{base['name']} in version {base.get('version', 'of the writer')}",
-        )
-    return _masked(values, header, sections)
-
-
-def _decode_values(
-    header: dict[str, Any],
-    sections: dict[str, memoryview],
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    *,
-    with_crc: bool = True,
-) -> tuple[np.ndarray, int]:
-    """Return the array, and the CRC of the values decoded by its codec, or 0 without `with_crc`.
-
-    For `pw_rel` the CRC is that of log|x|, because math libraries round exponentials differently.
-    """
-    if header["base"]["name"] == "lossless":
-        exact = decode_array(sections["base"], shape, dtype)
-        return exact, _crc(exact)
-    native = dtype.newbyteorder("=")
-    log_domain = header["bound"]["mode"] == "pw_rel"
-    work = np.dtype(np.float64) if log_domain else working_dtype(native)
-    exponent = header.get("exponent", 0)
-    bound = math.ldexp(error_bound_of(header), exponent)
-    values = times_power(field.decode_field(header, sections, shape, work, bound), -exponent)
-    crc = _crc(values) if with_crc else 0
-    if log_domain:
-        values = LogField.restore(values, sections)
-    with np.errstate(over="ignore"):
-        out = values.astype(native, copy=False)
-    if "repairs" in sections:
-        apply_repairs(out, sections["repairs"], header["repair_step"])
-    if "valid" in header:
-        out = MissingValues.from_header(header).clip(out)
-    if "patch" in sections:
-        apply_patch(out, sections["patch"])
-    if "mask" in sections:
-        restore_mask(sections["mask"], out)
-    return out.astype(dtype, copy=False), crc
-
-
-def decode_part(
-    header: dict[str, Any], sections: Mapping[str, Any], data: memoryview
-) -> np.ndarray:
-    """Return the array of the first bytes of its coded field, without corrections and patches.
-
-    Args:
-        header: of a progressive stream.
-        sections: those in front of the coded field are used.
-        data: the first bytes of the coded field.
-
-    Raises:
-        DataError: the bytes are too few, or damaged.
-    """
-    shape, dtype = _checked_size(header, None)
-    coarse = {key: value for key, value in header.items() if key != "enhancer"}
-    coarse["base"] = {**header["base"], PART: True}
-    before = itertools.takewhile(lambda name: name != "base", sections)
-    parts = {name: memoryview(sections[name]) for name in before} | {"base": data}
-    values, _ = _decode_values(coarse, parts, shape, dtype, with_crc=False)
-    return _masked(values, header, parts)
-
-
-def _masked(
-    values: np.ndarray, header: dict[str, Any], sections: dict[str, memoryview]
-) -> np.ndarray:
-    """Return `values` as a masked array if the header has a mask."""
-    if "masked" not in header:
-        return values
-    packed = np.frombuffer(stretch(sections["masked"], -(-values.size // 8)), np.uint8)
-    mask = np.unpackbits(packed, count=values.size).astype(bool).reshape(values.shape)
-    return np.ma.MaskedArray(values, mask, fill_value=header["masked"])
-
-
-def _crc(values: np.ndarray) -> int:
-    # The CRC is stored in the stream, and machines of either byte order must compute the same one.
-    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return zlib.crc32(little.reshape(-1).view(np.uint8).data)
-
-
 def _bounded(
     prepared: PreparedField, header: dict[str, Any], options: Options, error_bound: float
 ) -> bytes | None:
@@ -405,7 +255,7 @@ def _bounded(
     ):
         # The codec measured its error on these values: decoding again would find the same.
         largest = min(rounded_up(best.error), error_bound)
-        crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}
+        crc = {} if field.codec_of(best).checked else {VALUES_CRC: checksum(best.decoded)}
         return pack({**header, "max_error": largest, **crc}, sections)
     return _verified(prepared, header, sections, error_bound)
 
@@ -433,7 +283,7 @@ def _verified(
     native, special = prepared.native, prepared.special
     shape, dtype = native.shape, native.dtype
     views = {name: memoryview(data) for name, data in sections.items()}
-    decoded, crc = _decode_values({**header, "dtype": dtype.str}, views, shape, dtype)
+    decoded, crc = decode_values({**header, "dtype": dtype.str}, views, shape, dtype)
     # From here on decoded values are those of a reader, after the last rounding to the dtype.
     allowed = error_bound * (2 if header.get("relaxed") else 1)
     if header["bound"]["mode"] == "pw_rel":
@@ -521,7 +371,7 @@ def _lossless_may_gain(values: np.ndarray, num_bytes: int) -> bool:
 
 def _lossless(values: np.ndarray, header: dict[str, Any], fixed: dict[str, bytes]) -> bytes:
     header = {k: v for k, v in header.items() if k not in ("range", "valid")}
-    header |= {"base": {"name": "lossless"}, "max_error": 0.0, VALUES_CRC: _crc(values)}
+    header |= {"base": {"name": "lossless"}, "max_error": 0.0, VALUES_CRC: checksum(values)}
     return pack(header, {"base": encode_array(np.ascontiguousarray(values)), **fixed})
 
 
@@ -572,15 +422,6 @@ def _ulp(low: float, high: float, dtype: np.dtype) -> float:
     return math.ldexp(float(limits.eps), max(exponent, int(limits.minexp)))
 
 
-def times_power(values: np.ndarray, exponent: int) -> np.ndarray:
-    """Return the values times two to the power `exponent`, which is exact for normal numbers."""
-    if not exponent:
-        return values
-    # Decoded values may round to Inf or zero; verification finds them.
-    with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(values, exponent)
-
-
 def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     return values if special is None else values[~special]
 
@@ -596,47 +437,3 @@ def rounded_up(value: float) -> float:
         return value
     short = float(f"{value:.2e}")
     return short if short >= value else float(f"{value * 1.005:.2e}")
-
-
-def _checked_size(
-    header: dict[str, Any], max_bytes: int | None
-) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and dtype of a header, validated before anything is allocated for them."""
-    shape, dtype = tuple(header["shape"]), np.dtype(str(header["dtype"]))
-    if dtype.kind not in "fiub" or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise DataError(f"damaged stream: shape {shape}, dtype {dtype}")
-    if len(shape) > 32:
-        raise DataError(f"damaged stream: {len(shape)} dims")
-    limit = max_bytes if max_bytes is not None else _half_of_memory()
-    size = math.prod(shape) * dtype.itemsize
-    if size > limit:
-        raise DataError(
-            f"the array would take {size} bytes",
-            allowed=f"{limit} bytes",
-            fix="decompress(stream, max_bytes=...)",
-        )
-    return shape, dtype
-
-
-def _half_of_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 1 << 33
-
-
-def _join(header, sections, shape, dtype, max_bytes: int | None) -> np.ndarray:
-    """Return the array of a stream of slabs along its first dim."""
-    out = np.empty(shape, dtype)
-    if "masked" in header:
-        out = np.ma.MaskedArray(out, fill_value=header["masked"])
-    start = 0
-    for data in sections.values():
-        part = decompress(data, max_bytes=max_bytes)
-        if part.shape[1:] != shape[1:] or start + len(part) > shape[0] or part.dtype != dtype:
-            raise DataError("damaged stream: a slab does not fit the array")
-        out[start : start + len(part)] = part
-        start += len(part)
-    if start != shape[0]:
-        raise DataError("damaged stream: slabs are missing")
-    return out

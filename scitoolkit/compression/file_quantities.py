@@ -12,7 +12,7 @@ import numpy as np
 from scitoolkit.compression.arrays import split_mask
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.decoding import decompress, inspect_stream
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.quantities import (

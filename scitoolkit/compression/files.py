@@ -14,6 +14,7 @@ import io
 import itertools
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.chunk_enhancer import with_enhancer
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
     Hdf5Copy,
@@ -36,6 +37,7 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.names import warn_of_name
 from scitoolkit.compression.native.library import enhancer_in
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.progressive import Preview, preview
@@ -113,7 +115,9 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             allowed="a file name",
         )
     if holds_one_array(source):
+        warn_of_name(target, "a stream")
         return [_compress_array(source, target, plan)]
+    warn_of_name(target, "HDF5")
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
         in_chunks = plan.in_chunks(str(source))
@@ -123,6 +127,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         together = _together(file, plan)
         if not plan.variables:
             _warn_of_copied(file)
+            if not bounds and not together:
+                _refuse_packed(file)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
@@ -208,9 +214,11 @@ def _restore_file(source: Path, target: Path, share: float) -> list[dict[str, An
         # A memory map reads only the pages of the share that is decoded.
         stream = np.memmap(source, np.uint8, "r").data if share < 1 else source.read_bytes()
         picture = preview(stream, share)
+        warn_of_name(target, "an array")
         save = partial(write_raw, target=target) if is_raw(target) else save_array
         _atomic(target, lambda path: save(path, values=picture.values))
         return [_picture_record(source.name, picture)]
+    warn_of_name(target, "HDF5")
     with damage_named(source), opened(source) as file:
         restored = _Restored(file, share)
 
@@ -467,6 +475,29 @@ def _warn_of_copied(file: h5py.File) -> None:
                 log.warning("%s is copied unchanged: no codec supports %s", item.name, item.dtype)
 
     file.visititems(visit)
+
+
+def _refuse_packed(file: h5py.File) -> None:
+    """Raise if a file without a variable to compress has packed ones.
+
+    Raises:
+        DataError: their integers are exact to a codec; a bound on the values needs the values.
+    """
+
+    def packed(_: str, item: Any) -> str | None:
+        is_integer = isinstance(item, h5py.Dataset) and item.dtype.kind in "iu"
+        return item.name.lstrip("/") if is_integer and "scale_factor" in item.attrs else None
+
+    name = file.visititems(packed)
+    if name:
+        source = shlex.quote(str(file.filename))
+        raise DataError(
+            f"no float variable; {name} is packed in {file[name].dtype}",
+            where=str(file.filename),
+            allowed="float variables",
+            fix="unpack first: python -c 'import sys, xarray; xarray.open_dataset(sys.argv[1])"
+            f".drop_encoding().to_netcdf(sys.argv[2])' {source} unpacked.nc",
+        )
 
 
 def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
-from scitoolkit.compression.compress import compress_within, inspect_stream
+from scitoolkit.compression.compress import compress_within
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.files import (
     as_hdf5,
     candidates_of,

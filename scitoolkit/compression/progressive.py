@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression.compress import contradictions_named, decode_part, decompress
 from scitoolkit.compression.container import read_header, unpack_part
+from scitoolkit.compression.decoding import contradictions_named, decode_part, decompress
 from scitoolkit.compression.stages import stated_stages
 from scitoolkit.core.errors import ConfigError, DataError
 

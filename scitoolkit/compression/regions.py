@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.compression.arrays import masked_array
 from scitoolkit.compression.codecs import codecs
 from scitoolkit.compression.codecs.base import WindowedCodec
-from scitoolkit.compression.compress import decompress, error_bound_of, times_power
 from scitoolkit.compression.container import read_header, unpack
+from scitoolkit.compression.decoding import decompress, error_bound_of, times_power
 from scitoolkit.core.errors import ConfigError, DataError
 
 Spans = tuple[tuple[int, int], ...]
@@ -46,7 +47,7 @@ def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
         return _part(stream, spans)
     out = np.empty([e - b for b, e in spans], np.dtype(header["dtype"]))
     if "masked" in header:
-        out = np.ma.MaskedArray(out, fill_value=header["masked"])
+        out = masked_array(out, np.ma.nomask, header["masked"])
     (first, last), start = spans[0], 0
     for data in sections.values():
         rows = int(read_header(data)["shape"][0])
@@ -61,7 +62,8 @@ def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
 
 
 def _spans(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Spans:
-    if len(slices) > len(shape) or any(s.step not in (None, 1) for s in slices):
+    fits = (isinstance(s, slice) and s.step in (None, 1) for s in slices)
+    if len(slices) > len(shape) or not all(fits):
         raise ConfigError(
             f"region {slices} of an array of shape {shape}",
             allowed="at most one slice per dim, without steps",

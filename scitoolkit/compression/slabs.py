@@ -15,14 +15,9 @@ import numpy as np
 from scitoolkit.compression.arrays import as_numpy, split_mask
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.compress import (
-    Missing,
-    compress_within,
-    decompress,
-    max_error_of,
-    missing_values_of,
-)
+from scitoolkit.compression.compress import Missing, compress_within, missing_values_of
 from scitoolkit.compression.container import pack, read_header, unpack
+from scitoolkit.compression.decoding import decompress, max_error_of
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.threads import map_in_order, threads

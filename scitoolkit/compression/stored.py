@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.decoding import decompress, inspect_stream
 from scitoolkit.core.errors import DataError
 
 

@@ -19,7 +19,7 @@ from xarray.backends import BackendArray, BackendEntrypoint, H5NetCDFStore, Stor
 from xarray.backends.common import AbstractDataStore
 from xarray.core import indexing
 
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.files import HEADER, refuse_folder
 from scitoolkit.compression.filtered import about, load_filter
 from scitoolkit.compression.regions import decompress_region

@@ -215,6 +215,8 @@ _REPAIRS = {
     "format='%Y%m')",
     "YYYYMMDD": "ds['{name}'] = pd.to_datetime(ds['{name}'].values.astype(int).astype(str), "
     "format='%Y%m%d')",
+    "YYYYDDD": "ds['{name}'] = pd.to_datetime(ds['{name}'].values.astype(int).astype(str), "
+    "format='%Y%j')",
     "decimal years": "xr.decode_cf of 'days since', computed from the fraction of the year",
 }
 
@@ -223,7 +225,7 @@ def packed_dates(dim: Dim) -> str:
     """Return the form of dates that are packed into plain numbers, "" if they are not.
 
     Returns:
-        "YYYYMM", "YYYYMMDD", "decimal years" or "".
+        "YYYYMM", "YYYYMMDD", "YYYYDDD" (day of the year), "decimal years" or "".
     """
     if dim.kind != "numbers" or dim.size < 2 or "since" in dim.units or dim.step is None:
         return ""
@@ -237,6 +239,10 @@ def packed_dates(dim: Dim) -> str:
         months = [int(edge % digits) // (digits // 100) for edge in (low, high)]
         if all(1 <= month <= 12 for month in months):
             return name
+    if whole and all(
+        1900 <= edge // 1000 <= 2199 and 1 <= edge % 1000 <= 366 for edge in (low, high)
+    ):
+        return "YYYYDDD"
     # The steps of decimal years are below a year; a count of steps or seconds has larger ones.
     year_unit = dim.units.lower() in ("", "1", "year", "years", "yr", "decimal_year")
     if 1000 <= low < high <= 3000 and 0 < dim.step.number < 1 and year_unit:

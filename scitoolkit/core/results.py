@@ -190,6 +190,20 @@ Figure = Annotated[
 ]
 
 
+ACRONYMS = {word.lower(): word for word in ("RMSE", "MSE", "MAE", "NRMSE", "VRMSE", "F1")}
+ACRONYMS["r2"] = "R²"
+
+
+def metric_words(name: str) -> str:
+    """Return a metric's name as words.
+
+    Example:
+        >>> metric_words("validation_rmse"), metric_words("gradient_norm")
+        ('validation RMSE', 'gradient norm')
+    """
+    return " ".join(ACRONYMS.get(word, word) for word in name.split("_"))
+
+
 class Verdict(_Part):
     """Main metric of a run compared with the best baseline: the first line of its report.
 

@@ -8,6 +8,7 @@ within milliseconds.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ def read_yaml(path: Path) -> Parsed:
         ConfigError: it is missing, unreadable, not YAML, or exceeds the limits of this module.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MAX_BYTES + 1)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         siblings = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         near = nearest_name(path.name, siblings)
@@ -63,9 +64,34 @@ def read_yaml(path: Path) -> Parsed:
             where=str(path),
             fix=f"did you mean {path.parent / near}?" if near else "",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot be read ({error})", where=str(path)) from None
-    return parse_yaml(text, path.resolve().parent, str(path))
+    return parse_yaml(_decoded(content, path), path.resolve().parent, str(path))
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    """Return the text of a file; a user often names the data instead of their configuration.
+
+    Raises:
+        ConfigError: it is no text, or a text in another encoding.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        name = shlex.quote(str(path))
+        if b"\0" in content:
+            raise ConfigError(
+                "a data file, not a configuration",
+                where=str(path),
+                allowed="YAML",
+                fix=f"scitoolkit init TASK {name}",
+            ) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"the byte 0x{content[error.start]:02x} is not UTF-8",
+            where=f"{path}:{line}",
+            fix=f"iconv -f latin1 -t utf-8 {name}",
+        ) from None
 
 
 def parse_yaml(text: str, base: Path, where: str) -> Parsed:

@@ -140,7 +140,7 @@ def _between(
 def of_module(function: TracedFunction, inputs: Sequence[np.ndarray], *, together: bool) -> list:
     """Return the outputs of a module, for all samples together or one at a time.
 
-    A sample alone for which an index is out of range has NaN, as from C, where nothing is raised.
+    A sample alone of which torch refuses integers has NaN, as from C, where nothing is raised.
 
     Raises:
         ConfigError: the module cannot be called, or its outputs are of other numbers, names, kinds
@@ -150,16 +150,16 @@ def of_module(function: TracedFunction, inputs: Sequence[np.ndarray], *, togethe
     size = samples if together else 1
     parts = []
     for start in range(0, samples, size):
-        given = [
+        tensors = [
             torch.tensor(a if s.shared else a[start : start + size])  # a copy it may change
             for a, s in zip(inputs, function.inputs, strict=True)
         ]
         try:
             with torch.no_grad():
-                result = in_order(function.module(*given), function.outputs, function.name)
+                result = in_order(function.module(*tensors), function.outputs, function.name)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             text = " ".join(str(error).split())[:200]
-            if not together and text.startswith("index") and " out of " in text:
+            if not together and _refuses_numbers(text):
                 shapes = [(size, *spec.shape) for spec in function.outputs]
                 parts.append([np.full(shape, np.nan, function.dtype) for shape in shapes])
                 continue
@@ -173,6 +173,11 @@ def of_module(function: TracedFunction, inputs: Sequence[np.ndarray], *, togethe
         pairs = zip(result, function.outputs, strict=True)
         parts.append([_declared(tensor, spec, size, function.name) for tensor, spec in pairs])
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def _refuses_numbers(text: str) -> bool:
+    """Whether an error of torch tells an index out of range or a division of integers by 0."""
+    return (text.startswith("index") and " out of " in text) or text == "ZeroDivisionError"
 
 
 def _declared(result: Any, spec: ArraySpec, samples: int, name: str) -> np.ndarray:
@@ -244,19 +249,45 @@ def difference(function: TracedFunction, call: Call, samples: int) -> float:
     Raises:
         NumericalError: a status that does not tell NaN or infinity.
     """
-    inputs = examples(function, samples)
-    worst = _compared(function, call, inputs)
-    _require_status(function, call, inputs)
-    if not function.examples:
-        generator = np.random.default_rng(3)
-        for first, last in ((0.0, 1.0), (-1.0, 2.0)):
-            shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
-            wider = [
-                np.asarray(_between(function, s, generator, shape, first, last), function.dtype)
-                for s, shape in zip(function.inputs, shapes, strict=True)
-            ]
-            worst = max(worst, _compared(function, call, wider))
-    return worst
+    first, *wider = trials(function, samples)
+    _require_status(function, call, first)
+    changes = [_compared(function, call, first)]
+    for inputs in wider:
+        try:
+            changes.append(_compared(function, call, inputs))
+        except ConfigError:  # the module refuses numbers beside the box, as `one_hot` does
+            rows = [k for k in range(samples) if _accepts(function, _rows(function, inputs, [k]))]
+            changes += [_compared(function, call, _rows(function, inputs, rows))] if rows else []
+    return max(changes)
+
+
+def _rows(
+    function: TracedFunction, inputs: Sequence[np.ndarray], rows: Sequence[int]
+) -> list[np.ndarray]:
+    pairs = zip(inputs, function.inputs, strict=True)
+    return [a if s.shared else np.ascontiguousarray(a[list(rows)]) for a, s in pairs]
+
+
+def _accepts(function: TracedFunction, inputs: Sequence[np.ndarray]) -> bool:
+    try:
+        of_module(function, inputs, together=False)
+    except ConfigError:
+        return False
+    return True
+
+
+def trials(function: TracedFunction, samples: int) -> list[list[np.ndarray]]:
+    """Return inputs: the examples, or numbers from inside the box, at its limits and beyond."""
+    sets = [examples(function, samples)]
+    generator = np.random.default_rng(3)
+    for first, last in () if function.examples else ((0.0, 1.0), (-1.0, 2.0)):
+        shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
+        wider = [
+            np.asarray(_between(function, s, generator, shape, first, last), function.dtype)
+            for s, shape in zip(function.inputs, shapes, strict=True)
+        ]
+        sets.append(wider)
+    return sets
 
 
 def _compared(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]) -> float:

@@ -131,21 +131,37 @@ class Builder:
         """Return the name of a constant array of offsets."""
         return self.tables.setdefault(entries, f"{self.prefix}t{len(self.tables)}")
 
-    def value(self, given: Value | torch.Tensor) -> Value:
+    def value(self, operand: Value | torch.Tensor) -> Value:
         """Return a value unchanged, a constant tensor as a view."""
-        return self.constant(given) if isinstance(given, torch.Tensor) else given
+        return self.constant(operand) if isinstance(operand, torch.Tensor) else operand
 
-    def view(self, given: Value | torch.Tensor) -> View:
+    def view(self, operand: Value | torch.Tensor) -> View:
         """Return a value as a view, computing an expression."""
-        found = self.value(given)
-        return self.store(found) if isinstance(found, Expr) else found
+        value = self.value(operand)
+        return self.store(value) if isinstance(value, Expr) else value
 
-    def dense(self, given: Value | torch.Tensor) -> View:
+    def dense(self, operand: Value | torch.Tensor) -> View:
         """Return a value as a view in C order."""
-        found = self.view(given)
-        if found.strides == contiguous(found.buffer, found.shape).strides:
-            return found
-        return self.store(found, self.new(found.shape, found.dtype))
+        view = self.view(operand)
+        if view.strides == contiguous(view.buffer, view.shape).strides:
+            return view
+        return self.store(view, self.new(view.shape, view.dtype))
+
+    def refuse(self, operand: Value | torch.Tensor, condition: str) -> View:
+        """Return a value in C order, after a check that makes all outputs NaN if it fails.
+
+        Args:
+            operand: integers, which have no NaN that would tell an error.
+            condition: text that is true of a number `{0}` that torch refuses.
+        """
+        view = self.dense(operand)
+        text = condition.format(f"{view.buffer.name}[{view.offset} + i]")
+        self.emit(
+            "#pragma omp simd reduction(|:stk_refused)\n"
+            f"for (int64_t i = 0; i < {numel(view.shape)}; i++) stk_refused |= {text};",
+            view,
+        )
+        return view
 
     def store(self, value: Value, into: View | None = None) -> View:
         """Write a value to a view; by default to a new one in the order of its arguments."""

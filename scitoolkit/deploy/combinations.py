@@ -123,10 +123,10 @@ class Combinations:
                     and any(min(p.shape) >= SMALLEST for p in weights)
                 ):
                     sizes[name] = sum(p.numel() for p in weights)
-        kept = [
+        names = [
             n for n in sizes if not any(n == k or n.startswith(f"{k}.") for k in self.config.keep)
         ]
-        return sorted(kept, key=lambda n: -sizes[n])[:KEPT]
+        return sorted(names, key=lambda n: -sizes[n])[:KEPT]
 
     def plain(self) -> dict[str, Any]:
         """Return the configuration of the float32 form."""
@@ -190,8 +190,8 @@ class Combinations:
             out["bits"] = configuration["bits"]
             out["keep"] = [
                 name.removeprefix("float32.")
-                for name, kept in configuration.items()
-                if name.startswith("float32.") and kept
+                for name, plain in configuration.items()
+                if name.startswith("float32.") and plain
             ]
         share = configuration.get("time_share", 1.0)
         if share < 1 and self._study is not None:
@@ -213,8 +213,8 @@ def _name(configuration: Mapping[str, Any]) -> str:
     parts = ["float32"]
     if bits != FLOAT32:
         parts = [f"{bits} bits", f"groups of {configuration['group']}", configuration["rounding"]]
-    kept = [name for name, own in configuration.items() if name.startswith("float32.") and own]
-    parts += [f"{name.removeprefix('float32.')} in float32" for name in kept]
+    plain = [name for name, own in configuration.items() if name.startswith("float32.") and own]
+    parts += [f"{name.removeprefix('float32.')} in float32" for name in plain]
     parts += [f"time share {share:g}"] if share < 1 else []
     parts += [f"vectors of {configuration['vectors']}"] if "vectors" in configuration else []
     return ", ".join(parts)

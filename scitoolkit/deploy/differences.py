@@ -93,11 +93,11 @@ def differences(
         inputs: arrays of each function, and their origin.
     """
     out = []
-    for function, (given, source) in zip(functions, inputs, strict=True):
-        found, _ = call(given, function.name)
-        samples = len(found[0])
-        wanted = of_module(function, given, together=False)
-        for spec, own, dense in zip(function.outputs, found, wanted, strict=True):
+    for function, (arrays, source) in zip(functions, inputs, strict=True):
+        results, _ = call(arrays, function.name)
+        samples = len(results[0])
+        wanted = of_module(function, arrays, together=False)
+        for spec, own, dense in zip(function.outputs, results, wanted, strict=True):
             change = _change(own, dense).reshape(samples, -1)
             name = f"{function.name}.{spec.name}" if function.name else spec.name
             out.append(

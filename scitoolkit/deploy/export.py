@@ -23,6 +23,7 @@ from scitoolkit.deploy.agreement import (
     examples,
     in_dtype,
     require_separate,
+    trials,
 )
 from scitoolkit.deploy.bits.compress import compress
 from scitoolkit.deploy.build_files import build_files
@@ -33,7 +34,7 @@ from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
-from scitoolkit.deploy.random_rounding import JUMPS, share_undecided
+from scitoolkit.deploy.random_rounding import JUMPS, RUNS, left_to_rounding
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
 from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, Source, generate, weights_file
@@ -155,7 +156,7 @@ def _written(
             difference(f, call, SAMPLES + (BLOCK if a["blocks"] else 0))
             for f, a in zip(compared, source.about["functions"], strict=True)
         )
-        shares = _undecided(compared, source, everything=not largest <= tolerance)
+        shares = _undecided(compared, source, tolerance, largest)
         if not largest <= tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {largest:.2g}",
@@ -178,8 +179,8 @@ def _written(
             after = library
             if apart:
                 after = _compiled(Path(scratch) / "in_low_rank.so", functions, config)
-            given = [calibration(f) for f in dense]
-            notes |= low.entry(*call_seconds([before, after], dense, given))
+            typical = [calibration(f) for f in dense]
+            notes |= low.entry(*call_seconds([before, after], dense, typical))
         if small is not None:
             left = sorted(v for k, v in small.names.items() if k not in source.used)
             notes |= {
@@ -216,25 +217,39 @@ def _written(
 
 
 def _undecided(
-    functions: Sequence[TracedFunction], source: Source, *, everything: bool
+    functions: Sequence[TracedFunction], source: Source, tolerance: float, largest: float
 ) -> dict[str, str]:
     """Return what rounding decides in functions whose operators jump, or in all of them.
 
     A judgement computes a module more than a thousand times. Large ones are judged only where they
     would be refused, by few samples.
+
+    Args:
+        functions: of modules.
+        source: of their C code.
+        tolerance: of the difference.
+        largest: difference of the C code; all functions are judged where it is not allowed, at
+            the inputs that were compared.
     """
     told = {}
-    large = source.work > SMALL
+    large, refused = source.work > SMALL, not largest <= tolerance
     for function, operators in zip(functions, source.operators, strict=True):
         jumps = sorted(operators & JUMPS)
-        share = 0.0
-        if everything or (jumps and not large):
-            share = share_undecided(function, *((4, SAMPLES) if large else ()))
+        if not refused and (large or not jumps):
+            continue
+        sets = trials(function, SAMPLES if large else BLOCK)
+        runs = 4 if large else RUNS
+        share, change = left_to_rounding(function, sets if refused else sets[:1], runs)
+        name, by = function.name or "the function", f" ({', '.join(jumps)})" if jumps else ""
         if share > 0:
-            by = f" ({', '.join(jumps)})" if jumps else ""
             told[function.name] = (
-                f"rounding decides {share:.2g} of the results of {function.name or 'the function'}"
-                f"{by}: another correct program has others"
+                f"rounding decides {share:.2g} of the results of {name}{by}: another correct "
+                "program has others"
+            )
+        elif refused and change > tolerance:
+            told[function.name] = (
+                f"tolerance={2 * max(change, largest):.1g}: rounding alone changes the results of "
+                f"{name}{by} by {change:.2g}"
             )
     return told
 
@@ -276,9 +291,9 @@ def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportCon
     return path
 
 
-def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
+def _refuse(changes: Sequence[Difference], config: ExportConfig) -> None:
     """Raise NumericalError if an output changed by more than `max_error`, or to NaN or infinity."""
-    worst = max(found, key=lambda d: d.relative)
+    worst = max(changes, key=lambda d: d.relative)
     most = np.finfo(np.float64).max if config.max_error is None else config.max_error
     if not worst.relative <= most:
         fix = "larger ranks" if config.ranks is not None else "a larger time_share"

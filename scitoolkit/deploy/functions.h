@@ -201,9 +201,26 @@ static inline double stk_floor_divided(double a, double b) {
   return b == 0 ? a / b : q == 0 ? copysign(0.0, a / b) : whole;
 }
 static inline int64_t stk_remainder_whole(int64_t a, int64_t b) {
-  if (b == 0 || b == -1) return 0; /* torch refuses 0; the least number divided by -1 traps */
+  if (b == 0 || b == -1) return 0; /* the least number divided by -1 traps */
   const int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+/* Whole numbers, which double holds only to 2^53; they wrap as in torch. Division by 0 is refused. */
+static inline int64_t stk_absolute_whole(int64_t a) { return a < 0 ? (int64_t)-(uint64_t)a : a; }
+static inline int64_t stk_power_whole(int64_t a, int64_t b) {
+  uint64_t power = 1, base = (uint64_t)a;
+  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+  for (; b > 0; b >>= 1, base *= base) power *= b & 1 ? base : 1;
+  return (int64_t)power;
+}
+static inline int64_t stk_divided_whole(int64_t a, int64_t b) {
+  return b == 0 ? 0 : b == -1 ? (int64_t)-(uint64_t)a : a / b;
+}
+static inline int64_t stk_floor_divided_whole(int64_t a, int64_t b) {
+  return stk_divided_whole(a, b) - (b != 0 && b != -1 && a % b != 0 && (a < 0) != (b < 0));
+}
+static inline int64_t stk_fmod_whole(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? 0 : a % b;
 }
 /* An index as in torch, where negative ones count from the end; clamped to the array. */
 static inline int64_t stk_within(int64_t i, int64_t size) {

@@ -37,12 +37,12 @@ class Body:
             self.touched.append(value)
             text, dtype = f"{{leaf{len(self.leaves) - 1}}}", value.dtype
         else:
-            given = [self.load(arg) for arg in value.args]
+            operands = [self.load(arg) for arg in value.args]
             extra = {}
             if value.source is not None:
                 self.touched.append(value.source)
                 extra["source"] = value.source.buffer.name
-            text, dtype = value.text.format(*given, **extra), value.dtype
+            text, dtype = value.text.format(*operands, **extra), value.dtype
         self.lines.append(f"const {C_TYPES[dtype]} v{len(self.lines)} = {text};")
         return f"v{len(self.lines) - 1}"
 
@@ -78,8 +78,8 @@ def loop_text(
                 parts.append(name if stride == 1 else f"{name} * {stride}")
         return f"{view.buffer.name}[{' + '.join(parts) or '0'}]"
 
-    found = {f"leaf{k}": element(k + 1, leaf) for k, leaf in enumerate(leaves)}
-    found["into"] = element(0, into)
+    places = {f"leaf{k}": element(k + 1, leaf) for k, leaf in enumerate(leaves)}
+    places["into"] = element(0, into)
     text = []
     count = 1
     for size, _ in dims:
@@ -91,7 +91,7 @@ def loop_text(
         elif shared:
             text.append("#pragma omp parallel for")
         text.append(f"for (int64_t {name} = 0; {name} < {size}; {name}++)")
-    return "\n".join([*text, "{", *(f"  {line.format(**found)}" for line in [*lines, last]), "}"])
+    return "\n".join([*text, "{", *(f"  {line.format(**places)}" for line in [*lines, last]), "}"])
 
 
 def _sums_outside(into: View, leaves: list[View], order: list[int]) -> list[int]:

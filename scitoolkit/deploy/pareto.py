@@ -69,7 +69,7 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
         root = Path(folder)
         plain = config.model_copy(update={"fastest": False, "keep": [], "max_error": None})
         written = export(functions, root / "float32.so", plain)
-        found = [Form("float32", {}, 0.0, 0.0, written["weight_bytes"])]
+        table = [Form("float32", {}, 0.0, 0.0, written["weight_bytes"])]
         paths = [root / "float32.so"]
         for bits in BITS:
             path = root / f"bits{bits}.so"
@@ -79,16 +79,16 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
                 log.info("few bits: %s", error)
                 break
             change = max(d["relative"] for d in written["differences"])
-            found.append(Form(f"{bits} bits", {"bits": bits}, change, 0.0, written["weight_bytes"]))
+            table.append(Form(f"{bits} bits", {"bits": bits}, change, 0.0, written["weight_bytes"]))
             paths.append(path)
-        for share, lowered in _in_low_rank(functions, config, paths[0], found[0].bytes):
+        for share, lowered in _in_low_rank(functions, config, paths[0], table[0].bytes):
             path = root / f"share{round(100 * share)}.so"
             written = export(lowered, path, plain)
             told = differences(
                 functions, CompiledSurrogate(path).run, list(map(held_out, functions))
             )
             change = max(d.relative for d in told)
-            found.append(
+            table.append(
                 Form(
                     f"time share {share:g}",
                     {"time_share": share},
@@ -99,12 +99,12 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
             )
             paths.append(path)
         seconds = call_seconds(paths, functions, [calibration(f) for f in functions])
-    return timed(found, seconds)
+    return timed(table, seconds)
 
 
-def timed(found: Sequence[Form], seconds: Sequence[float]) -> list[Form]:
+def timed(table: Sequence[Form], seconds: Sequence[float]) -> list[Form]:
     """Return forms with their times, marked if they are on the Pareto front."""
-    made = [replace(f, microseconds=1e6 * s) for f, s in zip(found, seconds, strict=True)]
+    made = [replace(f, microseconds=1e6 * s) for f, s in zip(table, seconds, strict=True)]
     return [replace(f, worth=_is_worth(f, made)) for f in made]
 
 
@@ -114,14 +114,14 @@ def _in_low_rank(
     """Return the functions at each share of the layers' time that low ranks attain."""
     about = CompiledSurrogate(dense).about["functions"]
     scratch = max(f["workspace_bytes"] for f in about)
-    given = [calibration(f) for f in functions]
+    typical = [calibration(f) for f in functions]
     try:
-        found = study(functions, given, config.keep, target(config), weights + scratch)
+        options = study(functions, typical, config.keep, target(config), weights + scratch)
     except ConfigError as error:  # no layer can be factorised
         log.info("low rank: %s", error)
         return []
-    shares = [share for share in SHARES if share >= found.least_share()]
-    return [(share, found.lowered(ranks_of(found.chosen(share)))) for share in shares]
+    shares = [share for share in SHARES if share >= options.least_share()]
+    return [(share, options.lowered(ranks_of(options.chosen(share)))) for share in shares]
 
 
 def _is_worth(form: Form, others: Sequence[Form]) -> bool:
@@ -133,7 +133,7 @@ def _is_worth(form: Form, others: Sequence[Form]) -> bool:
     return True
 
 
-def fastest(found: Sequence[Form], max_error: float) -> Form:
+def fastest(candidates: Sequence[Form], max_error: float) -> Form:
     """Return the fastest form with an error of at most `max_error`.
 
     Example:
@@ -141,7 +141,7 @@ def fastest(found: Sequence[Form], max_error: float) -> Form:
         >>> fastest([slow, fast], 0.2).name, fastest([slow, fast], 0.01).name
         ('8 bits', 'float32')
     """
-    return min((f for f in found if f.error <= max_error), key=lambda f: f.microseconds)
+    return min((f for f in candidates if f.error <= max_error), key=lambda f: f.microseconds)
 
 
 def export_fastest(
@@ -166,17 +166,17 @@ def export_fastest(
 
 
 def export_chosen(
-    functions: Sequence[TracedFunction], path: Path, config: ExportConfig, found: Sequence[Form]
+    functions: Sequence[TracedFunction], path: Path, config: ExportConfig, table: Sequence[Form]
 ) -> Mapping[str, Any]:
     """Export the fastest of measured forms within `config.max_error`; see `export_fastest`."""
     assert config.max_error is not None
     path = Path(path)
-    chosen = fastest(found, config.max_error)
-    kept: dict[str, Any] = {"fastest": False, "search": None, "max_error": None, "keep": []}
+    chosen = fastest(table, config.max_error)
+    reset: dict[str, Any] = {"fastest": False, "search": None, "max_error": None, "keep": []}
     if chosen.error:
-        kept = {"fastest": False, "search": None}
+        reset = {"fastest": False, "search": None}
     try:
-        written = export(functions, path, config.model_copy(update={**kept, **chosen.options}))
+        written = export(functions, path, config.model_copy(update={**reset, **chosen.options}))
     except NumericalError as error:
         # Ranks are measured again and may differ if forms are nearly equal.
         raise NumericalError(
@@ -184,13 +184,13 @@ def export_chosen(
             where=error.where,
             fix="start again, or set bits or time_share",
         ) from None
-    rows = [asdict(f) for f in found]
+    rows = [asdict(f) for f in table]
     write_atomic(path.with_suffix(".forms.json"), json.dumps(rows, indent=1) + "\n")
-    draw(found, chosen, path.with_suffix(".forms.png"))
+    draw(table, chosen, path.with_suffix(".forms.png"))
     return {**written, "forms": rows, "chosen": chosen.name}
 
 
-def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
+def draw(table: Sequence[Form], chosen: Form, path: Path) -> None:
     """Draw the error of all forms over their time into a PNG file."""
 
     def series(label: str, own: Sequence[Form], role: Any = "main") -> Series:
@@ -199,13 +199,13 @@ def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
             label=label, x=[f.microseconds for f in own], y=[f.error for f in own], role=role
         )
 
-    front = [f for f in found if f.worth]
+    front = [f for f in table if f.worth]
     spec = Points(
         title="Forms of the surrogate",
         x_label="a call, µs",
         y_label="largest change / range",
         series=[
-            series("others", [f for f in found if not f.worth], "baseline"),
+            series("others", [f for f in table if not f.worth], "baseline"),
             series("Pareto front of error, time and bytes", front),
             series(f"chosen: {chosen.name}", [chosen]),
         ],

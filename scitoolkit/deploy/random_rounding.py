@@ -28,7 +28,7 @@ from torch import Tensor, fx
 from torch.export.graph_signature import OutputKind
 
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy.agreement import evaluating, examples, in_dtype, in_order
+from scitoolkit.deploy.agreement import evaluating, in_dtype, in_order
 from scitoolkit.deploy.trace import constants_of, program
 
 RUNS = 32
@@ -115,10 +115,30 @@ def undecided(rounded: np.ndarray) -> np.ndarray:
     return ~steady | (spread(rounded) > DECIDED * largest)
 
 
-def share_undecided(function: TracedFunction, runs: int = RUNS, samples: int = 16) -> float:
-    """Return the largest share of an output's results that rounding decides, at its examples."""
-    outcomes = outcomes_of_rounding(function, examples(function, samples), runs)
-    return max(float(undecided(part).mean()) if part[0].size else 0.0 for part in outcomes)
+def left_to_rounding(
+    function: TracedFunction, sets: Sequence[Sequence[np.ndarray]], runs: int = RUNS
+) -> tuple[float, float]:
+    """Return what random roundings change, the largest of all sets of inputs and outputs.
+
+    Returns:
+        The share of the results that they change by order one, and the change of the others
+        relative to an output's largest number.
+    """
+    shares, changes = [0.0], [0.0]
+    for inputs in sets:
+        try:
+            results = outcomes_of_rounding(function, inputs, runs)
+        except (RuntimeError, IndexError):  # integers that torch refuses, which are NaN in C
+            continue
+        for outcomes in results:
+            if not outcomes[0].size:
+                continue
+            lost = undecided(outcomes)
+            shares.append(float(lost.mean()))
+            others = outcomes[:, ~lost & np.isfinite(outcomes).all(0)]
+            largest = max(float(np.abs(others).max(initial=0)), np.finfo(np.float64).tiny)
+            changes.append(float(spread(others).max(initial=0)) / largest if others.size else 0.0)
+    return max(shares), max(changes)
 
 
 def spread(rounded: np.ndarray) -> np.ndarray:

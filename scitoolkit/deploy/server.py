@@ -204,7 +204,10 @@ def _inputs(body: bytes, kind: str, specs: Sequence[Mapping[str, Any]]) -> list[
     out = []
     for spec in specs:
         try:
-            array = np.array(entries[spec["name"]], dtype=np.float32, order="C")
+            array = np.array(entries[spec["name"]])
+            if array.dtype.kind in "USb":  # which NumPy would convert
+                raise ValueError
+            array = np.array(array, dtype=np.float32, order="C")
         except (ValueError, TypeError, OverflowError, RecursionError):
             raise DataError(f"{spec['name']} is not an array of numbers") from None
         out.append(array)

@@ -298,9 +298,11 @@ def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -
     arguments = f"{_arguments(function)}, char *work"
     return "\n".join(
         [
-            f"static void {call}_of_{samples}(STK_GIVEN {arguments}) {{",
+            f"static int {call}_of_{samples}(STK_GIVEN {arguments}) {{",
+            "  int stk_refused = 0; /* an index out of range, or a division of integers by 0 */",
             *declared,
             *(f"  {line}" for line in lines),
+            "  return stk_refused;",
             "}",
         ]
     ), size
@@ -424,7 +426,14 @@ def _loop(
         for n, size in arrays
         if not bare and n.startswith("out")
     )
-    together = f"if (count == {block}) {call}_of_{block}(STK_PASSED {at('first')}, work);\n  else "
+    lost = "\n".join(
+        f"    for (int64_t i = 0; i < {size}; i++) {n}[(first + k) * {size} + i] = NAN;"
+        for n, size in arrays
+        if n.startswith("out")
+    )
+    together = (
+        f"if (count == {block} && !{call}_of_{block}(STK_PASSED {at('first')}, work)) alone = 0;"
+    )
     own = ", ".join(n for n, _ in arrays)
     count = f"samples - b * {block} < {block} ? samples - b * {block} : {block}"
     run = f"{call}_block(STK_PASSED b * {block}, {count}, {own}, work, sample_status)"
@@ -443,8 +452,12 @@ static int {call}_block(STK_GIVEN int64_t first, int64_t count, {_arguments(func
                         int32_t *sample_status) {{
   int worst = 0, status[{block}];
   for (int64_t k = 0; k < count; k++) status[k] = {call}_before(STK_PASSED {at("first + k")});
-  {together if block > 1 else ""}for (int64_t k = 0; k < count; k++)
-    {call}_of_1(STK_PASSED {at("first + k")}, work);
+  int64_t alone = count; /* also in a block with a sample that torch refuses, to find it */
+  {together if block > 1 else ""}
+  for (int64_t k = 0; k < alone; k++) {{
+    if (!{call}_of_1(STK_PASSED {at("first + k")}, work)) continue;
+{lost}
+  }}
   for (int64_t k = 0; k < count; k++) {{
     if ({call}_after({at("first + k")})) status[k] = 2;
     if (status[k] > worst) worst = status[k];

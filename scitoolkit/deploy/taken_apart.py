@@ -165,8 +165,8 @@ def topk(
 
 def kth_value(x: Tensor, place: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Return an entry of the sorted values."""
-    found = [t.narrow(dim, place - 1, 1) for t in torch.sort(x, dim=dim)]
-    values, places = found if keepdim else [t.squeeze(dim) for t in found]
+    entries = [t.narrow(dim, place - 1, 1) for t in torch.sort(x, dim=dim)]
+    values, places = entries if keepdim else [t.squeeze(dim) for t in entries]
     return values, places
 
 
@@ -234,6 +234,20 @@ def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int =
     return x.reshape(size)
 
 
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return means at indices, or reductions without the elements of x at which others meet."""
+    if x.dtype != source.dtype or not x.is_floating_point() or (include_self and reduce != "mean"):
+        return NotImplemented
+    neutral = {"prod": 1.0, "amax": -math.inf, "amin": math.inf}.get(reduce, 0.0)
+    counts = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(source))
+    x = x if include_self else torch.where(counts > 0, neutral, x)
+    if reduce == "mean":
+        return x.scatter_add(dim, index, source) / (counts + include_self).clamp(min=1)
+    return x.scatter_reduce(dim, index, source, reduce)
+
+
 def zeros_as(like: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
     """Return the zeros that a tangent of a changed tensor starts from."""
     return like.new_zeros(other.shape)
@@ -258,6 +272,7 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.bucketize.Tensor: bucketize,
     aten.convolution_backward.default: convolution_backward,
     aten.as_strided.default: strided,
+    aten.scatter_reduce.two: scatter_reduce,
     aten._new_zeros_with_same_feature_meta.default: zeros_as,
 }
 """Operators that are written with others here."""

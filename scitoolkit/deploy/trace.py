@@ -76,7 +76,7 @@ def program(
 
 
 def lower(
-    found: torch.export.ExportedProgram,
+    exported: torch.export.ExportedProgram,
     inputs: Sequence[View],
     outputs: Sequence[View],
     builder: Builder,
@@ -85,7 +85,7 @@ def lower(
     """Lower a traced program.
 
     Args:
-        found: from `program`.
+        exported: from `program`.
         inputs: views of the caller's input arrays, in order.
         outputs: views of the output arrays.
         builder: the C function.
@@ -95,32 +95,32 @@ def lower(
         ConfigError: an operator without lowering, or a module with a state.
     """
     by_target = _lowerings()
-    signature = found.graph_signature
+    signature = exported.graph_signature
     if signature.buffers_to_mutate:
         raise ConfigError(
             f"the module changes {', '.join(signature.buffers_to_mutate.values())} when called",
             where="export to C",
             fix="pass the state as an input and return it as an output",
         )
-    constants = constants_of(found)
-    known: dict[Any, Any] = {}
-    given = iter(inputs)
-    for node in found.graph.nodes:
+    constants = constants_of(exported)
+    values: dict[Any, Any] = {}
+    arrays = iter(inputs)
+    for node in exported.graph.nodes:
         if node.op == "placeholder":
             if node.name in constants:
-                known[node] = constants[node.name]
+                values[node] = constants[node.name]
             elif node.name in signature.user_inputs:
-                known[node] = next(given)
+                values[node] = next(arrays)
             else:
-                known[node] = None  # a token, which orders side effects
+                values[node] = None  # a token, which orders side effects
         elif node.op == "get_attr":
-            known[node] = getattr(found.graph_module, node.target)
+            values[node] = getattr(exported.graph_module, node.target)
         elif node.op == "call_function":
-            known[node] = _result(node, known, builder, by_target)
+            values[node] = _result(node, values, builder, by_target)
         elif node.op == "output":
-            by_name = {a.name: _argument(a, known) for a in node.args[0] if hasattr(a, "name")}
+            by_name = {a.name: _argument(a, values) for a in node.args[0] if hasattr(a, "name")}
             own = [by_name.get(n, n) for n in signature.user_outputs]
-    out_spec = found.call_spec.out_spec
+    out_spec = exported.call_spec.out_spec
     assert out_spec is not None
     results = order(tree_unflatten(own, out_spec))
     for result, into in zip(results, outputs, strict=True):
@@ -131,10 +131,10 @@ def lower(
         builder.store(builder.value(result), into)
 
 
-def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[Lowering]]) -> Any:
+def _result(node: Any, values: dict, builder: Builder, by_target: dict[str, type[Lowering]]) -> Any:
     target = str(node.target)
     if node.target is operator.getitem:
-        return known[node.args[0]][node.args[1]]
+        return values[node.args[0]][node.args[1]]
     if target in _IGNORED:
         return None
     if target == "with_effects" and str(node.args[1]) in _IGNORED:
@@ -154,15 +154,15 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
         )
     builder.operators.add(target.removeprefix("aten.").partition(".")[0])
     like = node.meta.get("val")
-    args = [_argument(a, known) for a in node.args]
+    args = [_argument(a, values) for a in node.args]
     if target.split(".")[1] in _EMPTY or not _mentions_values(args):
-        named = {k: _argument(v, known) for k, v in node.kwargs.items()}
+        named = {k: _argument(v, values) for k, v in node.kwargs.items()}
         if target.split(".")[1] in _EMPTY:
             fill = args[-1] if "full" in target else (1 if "ones" in target else 0)
             return torch.full(tuple(like.shape), fill, dtype=like.dtype)
         return node.target(*args, **named)
     _require_result(target, like)
-    arguments = _all_arguments(node, args, known)
+    arguments = _all_arguments(node, args, values)
     if is_complex(target, args, like):
 
         def run(other: str, own: Sequence[Any], fake: Any) -> Any:
@@ -239,7 +239,7 @@ def _require_result(target: str, like: Any) -> None:
             )
 
 
-def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
+def _all_arguments(node: Any, args: list[Any], values: dict) -> list[Any]:
     """Return all arguments of the operator's schema, with defaults."""
     out = []
     _, schemas = get_signature_for_torch_op(node.target, return_schemas=True)
@@ -248,18 +248,18 @@ def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
         if place < len(args):
             out.append(args[place])
         elif argument.name in node.kwargs:
-            out.append(_argument(node.kwargs[argument.name], known))
+            out.append(_argument(node.kwargs[argument.name], values))
         else:
             out.append(argument.default_value)
     return out
 
 
-def _argument(given: Any, known: dict) -> Any:
-    if isinstance(given, torch.fx.Node):
-        return known[given]
-    if isinstance(given, list | tuple):
-        return [_argument(a, known) for a in given]
-    return given
+def _argument(argument: Any, values: dict) -> Any:
+    if isinstance(argument, torch.fx.Node):
+        return values[argument]
+    if isinstance(argument, list | tuple):
+        return [_argument(a, values) for a in argument]
+    return argument
 
 
 def _mentions_values(args: Sequence[Any]) -> bool:
@@ -288,11 +288,11 @@ def _lowerings() -> dict[str, type[Lowering]]:
     return by_target
 
 
-def constants_of(found: torch.export.ExportedProgram) -> dict[str, Tensor]:
+def constants_of(exported: torch.export.ExportedProgram) -> dict[str, Tensor]:
     """Return the parameters, buffers and constants of a traced program by placeholder."""
-    signature = found.graph_signature
+    signature = exported.graph_signature
     out: dict[str, Tensor] = {}
-    stored = {**found.state_dict, **found.constants}
+    stored = {**exported.state_dict, **exported.constants}
     for names in (
         signature.inputs_to_parameters,
         signature.inputs_to_buffers,

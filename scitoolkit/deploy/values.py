@@ -139,12 +139,12 @@ class Expr:
         for arg in self.args:
             if isinstance(arg, Expr):
                 whole = replace(arg, shape=self.shape)
-                found: Value | None = whole.rearranged(change)
+                changed: Value | None = whole.rearranged(change)
             else:
-                found = change(arg.expand(self.shape))
-            if found is None:
+                changed = change(arg.expand(self.shape))
+            if changed is None:
                 return None
-            out.append(found)
+            out.append(changed)
         return replace(self, args=tuple(out), shape=out[0].shape) if out else None
 
 

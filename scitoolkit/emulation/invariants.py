@@ -87,7 +87,11 @@ def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> lis
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
     enforced = {guard.name for guard in config.guards}
     return [
-        Finding(f"holds in the training data; to enforce it: {written(guard)}", "guards", "note")
+        Finding(
+            f"the training data satisfy {written(guard)}, which predictions satisfy too if listed",
+            "guards",
+            "note",
+        )
         for guard in proposals(frames, grid)
         if guard.name not in enforced
     ]

@@ -22,6 +22,9 @@ from scitoolkit.io.campaign.survey import Survey, survey
 from scitoolkit.io.campaign.windows import CampaignWindows
 
 _SMALL = 64
+_STEPS, _FEWEST = 2000, 300
+_MINUTES = 1 << 16
+"""Cells of a batch for which the most steps take some minutes on the cores of a laptop."""
 _READ = 4
 """Simulations that are looked at for variables that never change."""
 
@@ -34,14 +37,19 @@ def starter(data: DataToStart) -> str:
     grid = next(iter(campaign.channels.values())).shape
     lines = Lines(
         f"An emulator: {'the state now -> the next one' if options.lead else 'a map of fields'}.",
-        f"{campaign.layout}: {len(rows)} simulations of {_range(rows)} rows, grid "
-        f"{' x '.join(map(str, grid))}",
+        f"{campaign.layout}: {len(rows)} simulation{'s' * (len(rows) > 1)} of {_range(rows)} "
+        f"rows, grid {' x '.join(map(str, grid))}",
         *surveyed.remarks,
     )
     if options.lead and (steady := _resting(campaign, surveyed.moving)):
         lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
+    masked = missing_cells(campaign)
+    uniform = _uniform(campaign, surveyed) if masked and options.lead else []
+    if uniform:
+        lines.comment(", ".join(uniform), "one value in all cells with data: left out")
     lines.key("domain", "emulation")
-    inputs = [*surveyed.moving, *surveyed.still] if options.lead else surveyed.still
+    still = [name for name in surveyed.still if name not in uniform]
+    inputs = [*surveyed.moving, *still] if options.lead else still
     lines.section(
         "data",
         path=data.path,
@@ -54,18 +62,19 @@ def starter(data: DataToStart) -> str:
         gaps="split" if len(campaign.index.breaks) else None,
         pattern=options.pattern,
         lead=None if options.lead else 0,
-        mask=MISSING if missing_cells(campaign) else None,
+        mask=MISSING if masked else None,
     )
     for name, (low, high) in varying(campaign).items():
         lines.comment(
             f"data.parameters: [{name}]", f"{low:g} to {high:g}: an input of the emulator?"
         )
     _split(lines, surveyed, rows)
-    dim = next(iter(campaign.channels.values())).dims[-1]
     if sphere := boundaries_of(campaign):
         lines.key("boundary", sphere, "by latitude and longitude")
     else:
-        lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")
+        dims = next(iter(campaign.channels.values())).dims[-len(grid) :]
+        circular = ", ".join(f"{dim}: circular" for dim in dims)
+        lines.comment(f"boundary: {{{circular}}}", "the dims that are periodic; others have walls")
     lines.key("model", {"name": "unet", "widths": _widths(grid)})
     if options.lead:
         lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")
@@ -86,6 +95,23 @@ def _resting(campaign: Campaign, names: list[str]) -> list[str]:
         for n, v in apart.items()
     }
     return [n for n in names if all(rests[channel] for channel in campaign.names[n])]
+
+
+def _uniform(campaign: Campaign, surveyed: Survey) -> list[str]:
+    """Return the static variables with one value where the others have data, such as a mask."""
+    windows = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
+    windows.allow_nan = True
+    values = windows.read(np.array([0]))
+    channels = [channel for name in surveyed.moving for channel in campaign.names[name]]
+    valid = np.logical_and.reduce([np.isfinite(values[channel]) for channel in channels])
+    return [
+        name
+        for name in surveyed.still
+        if all(
+            values[channel].shape == valid.shape and len(np.unique(values[channel][valid])) == 1
+            for channel in campaign.names[name]
+        )
+    ]
 
 
 def _range(rows: np.ndarray) -> str:
@@ -129,9 +155,12 @@ def _has_windows(index: SampleIndex, window: int, split: dict[str, Any]) -> bool
 def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:
     frames, cells = int(rows.sum()), int(np.prod(grid))
     batch = int(np.clip(frames // 8, 1, 16 if cells <= _SMALL**2 else 4))
+    # Each dim beyond two triples the weights of a convolution.
+    share = batch * cells * 3 ** max(len(grid) - 2, 0) / _MINUTES
     lines.section(
         "training",
-        steps=2000,
+        "longer trainings err less; run --dry-run tells their time",
+        steps=int(np.clip(round(_STEPS / share, -2), _FEWEST, _STEPS)),
         batch_size=batch,
         optimizer={"name": "adamw", "lr": 1e-3},
         schedule={"name": "cosine", "warmup_steps": 100},

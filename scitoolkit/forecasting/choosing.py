@@ -172,7 +172,7 @@ class Chooser:
         short = len(parts.fit_steps) < LONG and self.folds
         self.tuning: Judge = self.blocked if short else self.validation
         self.refused: dict[str, str] = {}
-        self._known: dict[str, tuple[float, bool]] = {}
+        self._blocked_scores: dict[str, tuple[float, bool]] = {}
 
     def families(self) -> list[ForecasterConfig]:
         """Return the families to compare: the configured one, or all applicable ones.
@@ -189,7 +189,7 @@ class Chooser:
                     fix="forecaster=auto",
                 )
             return [wanted]
-        found = []
+        configs = []
         for name in forecasters:
             family = forecasters.get(name)
             if not (family.closed_form and family.compared):
@@ -203,8 +203,8 @@ class Chooser:
                 if why:
                     self.refused[config.titled()] = why
                 else:
-                    found.append(config)
-        return found
+                    configs.append(config)
+        return configs
 
     def entry(self, family: ForecasterConfig) -> Entry:
         """Tune a family; return its best candidate with its error on the validation part."""
@@ -220,10 +220,10 @@ class Chooser:
             return value
 
         chosen = family.tune(self.setting, error)
-        known = scores.get(chosen.model_dump_json())
+        blocked = scores.get(chosen.model_dump_json())
         rmse, stable = self.validation.score(chosen)
-        if known is not None and self.tuning is self.blocked:
-            self._known[chosen.model_dump_json()] = known
+        if blocked is not None and self.tuning is self.blocked:
+            self._blocked_scores[chosen.model_dump_json()] = blocked
         self.validation.forget()
         self.tuning.forget()
         return Entry(chosen, rmse, None, stable, time.process_time() - begun)
@@ -239,8 +239,8 @@ class Chooser:
         best = min(e.validation if e.stable else np.inf for e in entries)
         for entry in entries:
             if self.folds and entry.validation <= NEAR * best:
-                known = self._known.get(entry.config.model_dump_json())
-                entry.blocked, stable = known or self.blocked.score(entry.config)
+                blocked = self._blocked_scores.get(entry.config.model_dump_json())
+                entry.blocked, stable = blocked or self.blocked.score(entry.config)
                 entry.stable = entry.stable and stable
                 self.blocked.forget()
         winner, errors = self._winner(entries)

@@ -62,10 +62,10 @@ class VariableCode:
         low = self.low
         below = -np.inf if low is None else low
         above = np.inf if self.maximum is None else self.maximum
-        found = float(values.min()), float(values.max())
-        if found[0] < below or found[1] > above:
+        extremes = float(values.min()), float(values.max())
+        if extremes[0] < below or extremes[1] > above:
             raise DataError(
-                f"values from {found[0]:g} to {found[1]:g}",
+                f"values from {extremes[0]:g} to {extremes[1]:g}",
                 where=f"variable {self.name}",
                 allowed=f"{below:g} to {above:g}",
                 fix="another data.minimum, data.maximum or data.transform",
@@ -184,7 +184,7 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
     """
     if len(codes) == 1:
         return tuple(codes)
-    found, first = [], 0
+    coded, first = [], 0
     for code in codes:
         part = code.encode(values[:, first : first + code.cells])
         # A sum of float32 along time loses the digits of a large mean.
@@ -192,11 +192,11 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
         if not deviation > 0:
             raise DataError("does not vary on the train part", where=f"variable {code.name}")
         seen = None if code.seen is None else (float(part.min()), float(part.max()))
-        found.append(
+        coded.append(
             replace(code, center=float(part.mean(dtype=np.float64)), scale=deviation, seen=seen)
         )
         first += code.cells
-    return tuple(found)
+    return tuple(coded)
 
 
 def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Array) -> Coding:
@@ -239,13 +239,13 @@ def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: A
     for name, spread in zip(names, deviation, strict=True):
         if not spread > 0:
             raise DataError("does not vary on the train part", where=f"driver {name}")
-    known, forcing = _season(train.years), (drivers - mean) / deviation
-    if not _proven(known, forcing, train.values):
+    season, forcing = _season(train.years), (drivers - mean) / deviation
+    if not _proven(season, forcing, train.values):
         log.warning("%s: no skill on held-out blocks; not used", ", ".join(names))
         return coding
-    both = np.linalg.lstsq(np.hstack([known, forcing]), train.values, rcond=None)[0]
+    both = np.linalg.lstsq(np.hstack([season, forcing]), train.values, rcond=None)[0]
     stated = tuple(zip(names, mean.tolist(), deviation.tolist(), strict=True))
-    return replace(coding, effects=both[known.shape[1] :], drivers=stated)
+    return replace(coding, effects=both[season.shape[1] :], drivers=stated)
 
 
 def _season(years: Array) -> Array:
@@ -256,13 +256,13 @@ def _season(years: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _proven(known: Array, forcing: Array, values: Array) -> bool:
+def _proven(season: Array, forcing: Array, values: Array) -> bool:
     """Return whether drivers lower the squared error on held-out blocks."""
     edges = np.linspace(0, len(values), _FOLDS + 1).astype(int)
     errors = np.zeros(2)
     for begin, end in pairwise(edges):
         rest = np.r_[0:begin, end : len(values)]
-        for which, design in enumerate((known, np.hstack([known, forcing]))):
+        for which, design in enumerate((season, np.hstack([season, forcing]))):
             fitted = np.linalg.lstsq(design[rest], values[rest], rcond=None)[0]
             errors[which] += float(((values[begin:end] - design[begin:end] @ fitted) ** 2).sum())
     return bool(errors[1] < errors[0])

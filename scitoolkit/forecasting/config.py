@@ -97,22 +97,31 @@ class FieldConfig(Config):
         if self.variables and self.units:
             raise ValueError("units applies to a single variable; leave it out with variables")
         names = self.variables or [self.variable]
+        drivers = [driver.variable for driver in self.drivers]
+        own = [d.variable for d in self.drivers if d.path is None or d.path == self.path]
+        leaks = [name for name in own if name in names]
+        if leaks:
+            raise ValueError(
+                f"drivers: {leaks[0]} is a variable that is forecast, which nobody knows"
+            )
+        if len({(driver.variable, str(driver.path)) for driver in self.drivers}) < len(drivers):
+            raise ValueError("drivers: one is listed twice; list each once")
         twice = [n for i, n in enumerate(self.parameters) if n in [*names, *self.parameters[:i]]]
         if twice:
             raise ValueError(f"parameters: {twice[0]} is listed twice or is a variable")
         if not self.parameters:
             refuse_unused(self, "no parameters", "parameter_table")
         for key in ("transform", "minimum", "maximum"):
-            given = getattr(self, key)
-            wrong = [n for n in given if n not in names] if isinstance(given, dict) else []
+            setting = getattr(self, key)
+            wrong = [n for n in setting if n not in names] if isinstance(setting, dict) else []
             if wrong:
                 raise ValueError(f"{key}.{wrong[0]}: no such variable; allowed: {', '.join(names)}")
         return self
 
     @staticmethod
-    def of(given: Any, name: str) -> Any:
+    def of(setting: Any, name: str) -> Any:
         """Return the setting of a variable from a common value or a mapping by name."""
-        return given.get(name) if isinstance(given, dict) else given
+        return setting.get(name) if isinstance(setting, dict) else setting
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages required to read the files."""
@@ -126,7 +135,7 @@ class FieldConfig(Config):
         from scitoolkit.io.campaign.files import find_files
 
         try:
-            return int(find_files(self.path).modified.max())
+            return int(find_files(self.path).modified.max(initial=0))
         except DataError:
             return 0
 
@@ -212,6 +221,8 @@ class ForecastingConfig(SeededConfig):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ForecastingConfig:
+        if not isinstance(self.season, str) and len(set(self.season)) < len(self.season):
+            raise ValueError(f"season: {self.season} has a period twice; list each once")
         if self.model.head == "all_steps" and self.leads > self.inputs:
             raise ValueError(
                 f"model.head all_steps needs leads <= inputs, got {self.leads} > {self.inputs}"

@@ -55,13 +55,13 @@ def width_factors(
         below, above = np.minimum(low[lead], -1e-300), np.maximum(high[lead], 1e-300)
         with np.errstate(invalid="ignore"):
             reach = np.maximum(error[:, lead] / above, error[:, lead] / below)
-        logarithms, known = np.zeros(error.shape[2]), 0
+        logarithms, verified = np.zeros(error.shape[2]), 0
         for i, start in enumerate(starts):
-            while known < i and starts[known] + lead + 1 <= start:
-                if np.isfinite(reach[known]).all():
-                    missed = reach[known] > factors[known, lead]
+            while verified < i and starts[verified] + lead + 1 <= start:
+                if np.isfinite(reach[verified]).all():
+                    missed = reach[verified] > factors[verified, lead]
                     area = float(missed @ share)
                     logarithms += rate * (area - (1 - level)) + own_rate * (missed - area)
-                known += 1
+                verified += 1
             factors[i, lead] = np.exp(np.clip(logarithms, -1.6, 1.6))
     return factors

@@ -81,9 +81,11 @@ class FieldData:
             grid=self.grid.isel({variable: 0 if count == 1 else slice(count)}, drop=count == 1),
         )
 
-    def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
+    def to_grid(
+        self, values: Array, dims: Sequence[str], differences: Array | None = None
+    ) -> xr.DataArray:
         """Return values (..., cell) on the grid, (*dims, *space), NaN at masked cells."""
-        return to_grid(self.grid, values, dims, self.memory)
+        return to_grid(self.grid, values, dims, self.memory, differences)
 
     def segments(self, steps: range) -> list[Series]:
         """Return the stretches between breakpoints within a range of steps."""
@@ -92,25 +94,52 @@ class FieldData:
 
 
 def to_grid(
-    grid: xr.DataArray, values: Array, dims: Sequence[str], memory: int = 2**62
+    grid: xr.DataArray,
+    values: Array,
+    dims: Sequence[str],
+    memory: int = 2**62,
+    differences: Array | None = None,
 ) -> xr.DataArray:
-    """Return values on the grid of a mask, (*dims, *space) float32, NaN where the mask is False.
+    """Return values on the grid of a mask, (*dims, *space), NaN where the mask is False.
+
+    They are float32, or float64 where float32 would round away the differences that matter.
 
     Args:
         grid: (*space) bool.
         values: (..., cell) at the True cells.
         dims: names of the leading dims.
         memory: size in bytes above which the result is mapped to a file.
+        differences: (..., cell) differences of values that matter; None if float32 is known to do.
     """
     outer, mask = values.shape[:-1], grid.values.ravel()
     flat = values.reshape(-1, values.shape[-1])
-    full = allocate((len(flat), grid.size), np.float32, memory)
+    dtype = np.float32 if differences is None else _dtype_for(flat, differences)
+    full = allocate((len(flat), grid.size), dtype, memory)
     for rows in row_blocks(len(full), 4 * grid.size, memory):
         full[rows] = np.nan
         full[rows, mask] = flat[rows]
     return xr.DataArray(
         full.reshape(outer + grid.shape), dims=(*dims, *grid.dims), coords=grid.coords
     )
+
+
+FINEST = 1e-2
+"""Largest spacing of float32, in differences that matter, with which values are stored in it."""
+
+
+def _dtype_for(values: Array, differences: Array) -> type[np.float32] | type[np.float64]:
+    """Return float64 if the spacing of float32 is coarse for a twentieth of the cells or more."""
+    largest = np.abs(values[:: max(1, len(values) // 64)]).max(axis=0)
+    coarse = np.spacing(largest.astype(np.float32)) > FINEST * np.abs(differences)
+    counted = np.broadcast_to(np.asarray(differences) != 0, coarse.shape)
+    if not counted.any():
+        return np.float32
+    return np.float64 if coarse[counted].mean() >= 0.05 else np.float32
+
+
+def is_panel(grid: xr.DataArray) -> bool:
+    """Return whether the cells of a grid are series with names, which share no magnitude."""
+    return any(c.dtype.kind in "UO" and c.dims == grid.dims for c in grid.coords.values())
 
 
 POINT = "point"
@@ -139,17 +168,19 @@ def read_field(
     several = [_stretch(field, where, memory, config.fill) for where, field, _ in checked]
     field, space = several[0].field, several[0].space
     where = str(config.path)
-    found = _Finite(
+    finite = _Finite(
         np.any([s.finite.sometimes for s in several], axis=0),
         np.all([s.finite.always for s in several], axis=0),
     )
-    mask = found.always if grid is None else _mask_of(grid, field, space, found.always, where)
+    mask = finite.always if grid is None else _mask_of(grid, field, space, finite.always, where)
     if not mask.any():
         raise DataError(
             "no cell holds values at all times",
             where=f"{where}: variable {field.name}",
             fix="fill the missing values, or choose a period without them",
         )
+    if grid is None:
+        _refuse_partial_series(field, space, finite, where)
     time = several[0].time
     drop = [n for n in field.coords if time in field[n].dims]
     shape = tuple(field.sizes[d] for d in space)
@@ -169,7 +200,7 @@ def read_field(
         time_name=time,
         name=str(field.name),
         units=str(field.attrs.get("units", config.units or "")),
-        partly_missing=int((found.sometimes & ~found.always).sum()),
+        partly_missing=int((finite.sometimes & ~finite.always).sum()),
         simulations=tuple(range(a, b) for a, b in pairwise(first)),
         memory=memory,
         facts=checked[0][2],
@@ -186,8 +217,8 @@ def _checked(
     if trained is not None:
         variables = tuple(v for v in trained.variables if v.name == name)
         dims = {d for v in variables for d in v.dims}
-        known = tuple(d for d in trained.dims if d.name in dims)
-        same = replace(trained, variables=variables, dims=known)
+        field_dims = tuple(d for d in trained.dims if d.name in dims)
+        same = replace(trained, variables=variables, dims=field_dims)
         differences += compare(same, facts, ACCEPTS)
     # What is no error is told where the first file is opened.
     refuse([d for d in differences if d.level == "error"], where)
@@ -257,6 +288,12 @@ def _stretch(field: xr.DataArray, where: str, memory: int, fill: int = 0) -> _St
     Raises:
         DataError: infinite values, empty steps, additional dims or an unusable time axis.
     """
+    if field.dtype.kind == "b":
+        raise DataError(
+            "values are true or false, not numbers",
+            where=f"{where}: {field.name}",
+            fix="write 1 and 0, whose forecast is an expected share",
+        )
     check = check_field(field, where=where)
     if check.infinite:
         raise DataError(f"{check.infinite} infinite values", where=f"{where}: {field.name}")
@@ -280,15 +317,15 @@ def _stretch(field: xr.DataArray, where: str, memory: int, fill: int = 0) -> _St
 
 def _read(reader: FieldReader, memory: int) -> tuple[np.ndarray, _Finite]:
     """Return all rows of a field, and its cells with values."""
-    found = _Finite(np.zeros(reader.num_cells, bool), np.ones(reader.num_cells, bool))
+    finite_cells = _Finite(np.zeros(reader.num_cells, bool), np.ones(reader.num_cells, bool))
     dtype = reader.da.dtype if reader.da.dtype.kind == "f" else np.dtype(np.float64)
     values = allocate((reader.num_times, reader.num_cells), dtype, memory)
     for first, block in reader.blocks(reader.rows_within(memory) or 1):
         values[first : first + len(block)] = block
         finite = np.isfinite(block)
-        np.logical_or(found.sometimes, finite.any(axis=0), out=found.sometimes)
-        np.logical_and(found.always, finite.all(axis=0), out=found.always)
-    return values, found
+        np.logical_or(finite_cells.sometimes, finite.any(axis=0), out=finite_cells.sometimes)
+        np.logical_and(finite_cells.always, finite.all(axis=0), out=finite_cells.always)
+    return values, finite_cells
 
 
 def _only_time_and_space(field: xr.DataArray, time: str, space: tuple[str, ...], where: str):
@@ -347,6 +384,28 @@ def _mask_of(
             where=f"{where}: variable {field.name}",
         )
     return mask
+
+
+def _refuse_partial_series(
+    field: xr.DataArray, space: tuple[str, ...], finite: _Finite, where: str
+) -> None:
+    """Refuse series with names, of which some have no value at some times.
+
+    Cells of a grid are left out there, as those of sea ice; nobody forecasts a named series to
+    learn that it was left out.
+    """
+    labels = [c for c in field.coords.values() if c.dtype.kind in "UO" and c.dims == space]
+    partial = np.flatnonzero(~finite.always)
+    if len(space) != 1 or not labels or not len(partial):
+        return
+    names = labels[0].values.astype(str)
+    raise DataError(
+        f"{len(partial)} of {len(names)} series have no value at some times: "
+        f"{', '.join(names[partial][:5])}",
+        where=f"{where}: variable {field.name}",
+        allowed="series that begin and end together",
+        fix="data.fill for short gaps; files of their own for series of other lengths",
+    )
 
 
 def _area_weights(cells: xr.DataArray) -> Array:
@@ -422,8 +481,8 @@ def _split_simulations(data: FieldData, config: ForecastingConfig) -> FieldSplit
             allowed="one simulation, which is split in time, or at least three",
         )
     index = SampleIndex(range(len(data.simulations)), [len(s) for s in data.simulations])
-    given = config.split.model_dump(include=config.split.model_fields_set)
-    split = CampaignSplit.model_validate({**given, "by": "simulation"})
+    settings = config.split.model_dump(include=config.split.model_fields_set)
+    split = CampaignSplit.model_validate({**settings, "by": "simulation"})
     parts = split_campaign(index, config.inputs + config.leads, split, own_test=True)
     missing = [name for name, blocks in parts.items() if not blocks]
     if missing:

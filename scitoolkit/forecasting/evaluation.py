@@ -27,10 +27,20 @@ from scitoolkit.forecasting.backtest import Past, refitted, spread_origins
 from scitoolkit.forecasting.config import BacktestConfig
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
+from scitoolkit.forecasting.fit_report import (
+    chosen_sentence,
+    damped_anomaly_table,
+    network_sentences,
+    pod_spectrum,
+    pod_table,
+    selection_table,
+    with_unit_of,
+)
 from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
+from scitoolkit.surrogate.sections import weakest
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 SURROGATE = "surrogate"
@@ -87,31 +97,37 @@ class Evaluation:
         }
         self.floor: Array = self._floor()
         maps = self._fields()
-        found, backtest = self._scores(), self._backtest()
+        figures, backtest = self._scores(), self._backtest()
         if backtest:
-            found["rmse_backtest"] = next(r[-1] for r in backtest[0].rows if r[0] == SURROGATE)
+            figures["rmse_backtest"] = next(r[-1] for r in backtest[0].rows if r[0] == SURROGATE)
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=self._summary(found),
-            metrics=found,
-            units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
+            summary=[*self._summary(figures), *self._weakest(maps)],
+            metrics=figures,
+            units={name: self.unit for name in figures if name.startswith(("rmse", "crps"))},
             tables=[
                 self._rmse_table(),
                 *backtest,
                 *self._variables(),
                 self._score_table(),
                 self._r2_table(),
-                self._selection(),
-                self._base_table(),
-                self._pod_table(),
+                selection_table(self.record, self.unit),
+                damped_anomaly_table(self.record, self.unit),
+                pod_table(self.record, _overall(self.floor), self.unit),
             ],
             figures=self._figures(maps),
         ), maps
 
     def _figures(self, maps: xr.Dataset) -> list[Figure]:
         shown = self._maps(maps)
-        return [self._skill(), *shown[:1], self._calibration(), self._spectrum(), *shown[1:]]
+        return [
+            self._skill(),
+            *shown[:1],
+            self._calibration(),
+            pod_spectrum(self.record),
+            *shown[1:],
+        ]
 
     def _as_scored(self, coded: Array, windows: Windows | None = None) -> Array:
         """Return values as scored: in the file's unit, or coded (scaled) for several variables.
@@ -127,8 +143,8 @@ class Evaluation:
     def _floor(self) -> Array:
         """Return (lead,) RMSE of the truth projected on the modes: the truncation error."""
         anomaly = self.windows.targets() - self.climatology
-        kept = self.surrogate.project(anomaly) @ self.surrogate.modes
-        shown = self._as_scored(self.climatology + kept)
+        projected = self.surrogate.project(anomaly) @ self.surrogate.modes
+        shown = self._as_scored(self.climatology + projected)
         return metrics.rmse_per_lead(self.truth, shown, self.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
@@ -170,10 +186,10 @@ class Evaluation:
         truth, forecast = (
             self.surrogate.project(x) for x in (targets, self.coded_forecasts[SURROGATE])
         )
-        found: dict[str, float | int | str | None] = {
+        figures: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
-        found |= {
+        figures |= {
             "rmse": _overall(self.rmse[SURROGATE]),
             "r2_uniform": number(metrics.r2_uniform(truth, forecast)),
             "r2_variance_weighted": number(metrics.r2_variance_weighted(truth, forecast)),
@@ -184,18 +200,18 @@ class Evaluation:
             "test_windows": len(self.windows),
         }
         if _DAMPED in self.rmse:
-            found["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
+            figures["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
             ratio = self.rmse[SURROGATE] / np.maximum(self.rmse[_DAMPED], 1e-300)
-            found["largest_ratio_to_damped_anomaly"] = number(ratio.max())
-        return found
+            figures["largest_ratio_to_damped_anomaly"] = number(ratio.max())
+        return figures
 
-    def _summary(self, found: Mapping[str, Any]) -> list[str]:
+    def _summary(self, figures: Mapping[str, Any]) -> list[str]:
         unit = f" {display_unit(self.unit)}".rstrip()
         lines = [
-            f"Test RMSE over {self.windows.leads} leads: {found['rmse']:.4g}{unit} "
+            f"Test RMSE over {self.windows.leads} leads: {figures['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
-            self._chosen(),
-            *self._network(),
+            chosen_sentence(self.record),
+            *network_sentences(self.record),
         ]
         lines += [f"Warning: {line}." for line in self.record.get("warnings", [])]
         lines += [f"{line}." for line in self.notes]
@@ -205,34 +221,32 @@ class Evaluation:
             )
         return lines
 
-    def _chosen(self) -> str:
-        """Return a sentence with the selected forecaster and the best alternative."""
-        entries = self.record["entries"]
-        winner = next(e for e in entries if e["label"] == self.record["winner"])
-        candidates = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
-        key = "validation"
-        others = candidates
-        if winner["blocked"] is not None and any(e["blocked"] is not None for e in candidates):
-            key, others = "blocked", [e for e in candidates if e["blocked"] is not None]
-        if not others:
-            return f"Forecaster: {winner['label']}."
-        second = min(others, key=lambda e: e[key])
-        gain = 100 * (1 - winner[key] / second[key])
-        return (
-            f"Chosen on validation: {winner['label']}, with an error {abs(gain):.2g} % "
-            f"{'below' if gain >= 0 else 'above'} that of the best alternative, {second['title']}."
+    def _weakest(self, maps: xr.Dataset) -> list[str]:
+        """Return sentences on the leads and the cells in which the error is largest."""
+        unit = display_unit(self.unit)
+        by_lead = {f"lead {k + 1}": float(v) for k, v in enumerate(self.rmse[SURROGATE])}
+        lines = weakest("RMSE by lead", by_lead, unit)
+        best = self._best_baseline()
+        if self.cells < 2 or not best:
+            return lines
+        ours, theirs = (
+            ((self.truth - self.forecasts[name]) ** 2).mean(axis=(0, 1))
+            for name in (SURROGATE, best)
         )
-
-    def _network(self) -> list[str]:
-        """Return a sentence if the network does not improve the forecast, else nothing."""
-        found = self.record.get("network")
-        if found is None or found["delivered"]:
-            return []
-        return [
-            "The network is not used because it does not improve the forecast on validation: RMSE "
-            f"{found['validation_full']:.4g} with its full correction, "
-            f"{found['validation_without']:.4g} without."
-        ]
+        error = (maps["rmse"] ** 2).mean("lead") ** 0.5
+        cell = error.isel(error.argmax(error.dims))
+        place = ", ".join(
+            f"{dim} {_coordinate(cell.coords[dim].values)}"
+            for dim in error.dims
+            if dim in cell.coords
+        )
+        rmse = f"{cell.item():.3g} {unit}".rstrip()
+        at = f", at {place}" if place else ""
+        share = 100 * (ours > theirs).mean()
+        lines.append(
+            f"Worse than {best} in {share:.0f} % of the cells; largest RMSE of a cell: {rmse}{at}."
+        )
+        return lines
 
     def _best_other(self) -> str:
         """Return a clause with the best baseline on the test part and the significance."""
@@ -308,10 +322,6 @@ class Evaluation:
         others = [name for name in self.rmse if name != SURROGATE]
         return min(others, key=lambda name: _overall(self.rmse[name]), default="")
 
-    def _title(self, text: str) -> str:
-        unit = display_unit(self.unit)
-        return f"{text} [{unit}]" if unit else text
-
     def _leads(self) -> list[str]:
         return [f"lead {lead + 1}" for lead in range(self.windows.leads)]
 
@@ -319,15 +329,15 @@ class Evaluation:
         rows: list[list[Any]] = [
             [name, *map(number, values), _overall(values)] for name, values in self.rmse.items()
         ]
-        limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
+        low, high = (f"{extreme(self.floor):.3g}" for extreme in (np.min, np.max))
         return Table(
-            title=self._title("RMSE on the test split"),
+            title=with_unit_of("RMSE on the test split", self.unit),
             columns=["forecast", *self._leads(), "all"],
             rows=rows,
             best="min",
             note="Area-weighted over the unmasked cells. A forecast within the "
             f"{len(self.surrogate.modes)} modes has at least their truncation error: "
-            f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
+            f"{low if low == high else f'{low} to {high}, by lead'}.",
         )
 
     def _backtest(self) -> list[Table]:
@@ -350,7 +360,9 @@ class Evaluation:
             rows.append([name, *map(number, values), _overall(values)])
         return [
             Table(
-                title=self._title(f"Backtest: RMSE at {len(windows)} origins of the test split"),
+                title=with_unit_of(
+                    f"Backtest: RMSE at {len(windows)} origins of the test split", self.unit
+                ),
                 columns=["forecast", *self._leads(), "all"],
                 rows=rows,
                 best="min",
@@ -366,11 +378,11 @@ class Evaluation:
         truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
         for name, coded in self.coded_forecasts.items():
             forecast = self.coded.physical(coded, self.windows)
-            found = [
+            errors = [
                 metrics.rmse_per_lead(truth[..., at], forecast[..., at], self.weights[at])
                 for _, _, at in parts
             ]
-            rows.append([name, *(number(_overall(values)) for values in found)])
+            rows.append([name, *(number(_overall(values)) for values in errors)])
         titles = [f"{name} [{unit}]" if unit else name for name, unit, _ in parts]
         return [
             Table(
@@ -406,69 +418,6 @@ class Evaluation:
             note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
         )
 
-    def _selection(self) -> Table:
-        entries = sorted(
-            self.record["entries"],
-            key=lambda e: e["validation"] if e["blocked"] is None else e["blocked"],
-        )
-        rows: list[list[Any]] = [
-            [
-                e["label"],
-                None if e["blocked"] is None else number(e["blocked"]),
-                number(e["validation"]),
-                "yes" if e["stable"] else "no",
-            ]
-            for e in entries
-        ]
-        left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
-        return Table(
-            title=self._title("Selection on the train and validation splits: RMSE"),
-            columns=["candidate", "blocks of train + validation", "validation split", "stable"],
-            rows=rows,
-            best="min",
-            note=f"Chosen: {self.record['winner']}. Each row is the best candidate of its family. "
-            "Closed forms are compared by blocked cross-validation over train + validation, and "
-            "their long rollouts must stay in the range of the record. Networks are judged by "
-            "their correction of the best closed form (fitted to the train split) on the "
-            f"validation split.{self._factors()} The selected closed form was then refitted to "
-            "train + validation." + (f" Excluded: {left_out}." if left_out else ""),
-        )
-
-    def _factors(self) -> str:
-        found = self.record.get("network")
-        if found is None:
-            return ""
-        factors = ", ".join(f"{f:.2f}" for f in found["factors"])
-        return f" The correction is multiplied by (lead 1, 2, ...): {factors}."
-
-    def _base_table(self) -> Table:
-        rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
-        return Table(
-            title=self._title("Settings of the damped anomaly: RMSE of blocked cross-validation"),
-            columns=["settings", "all leads"],
-            rows=rows,
-            best="min",
-            note="Blocks of train + validation, separated by gaps.",
-        )
-
-    def _pod_table(self) -> Table:
-        pod = self.record["pod"]
-        share = np.cumsum(pod["variance_share"])
-        rows: list[list[Any]] = [
-            [k + 1, number(s), number(v), number(c)]
-            for k, (s, v, c) in enumerate(
-                zip(pod["singular_values"], pod["variance_share"], share, strict=True)
-            )
-        ]
-        return Table(
-            title="POD of the train split",
-            columns=["mode", "singular value", "share of variance", "cumulative"],
-            rows=rows[:20],
-            note="Truncation error on train: "
-            + _with_unit(pod["truncation_rmse_train"], self.unit)
-            + f"; on test: {_with_unit(_overall(self.floor), self.unit)}.",
-        )
-
     def _skill(self) -> Lines:
         """Return the error against lead: the surrogate, main baselines labelled, others in grey."""
         x = [float(lead + 1) for lead in range(self.windows.leads)]
@@ -498,7 +447,7 @@ class Evaluation:
             title="Error against lead",
             x=x,
             x_label="lead [steps]",
-            y_label=self._title("RMSE"),
+            y_label=with_unit_of("RMSE", self.unit),
             series=series,
             log_y=self._wide(scale),
             note=" ".join(notes),
@@ -515,27 +464,16 @@ class Evaluation:
         return bool(smallest > 0 and largest > 100 * smallest)
 
     def _calibration(self) -> Lines:
-        found = [number(self._coverage(level)) for level in NOMINAL]
+        coverage = [number(self._coverage(level)) for level in NOMINAL]
         return Lines(
             title="Interval calibration",
             x=list(NOMINAL),
             x_label="nominal coverage",
             y_label="share of truths inside",
             series=[
-                Series(label=SURROGATE, y=found),
+                Series(label=SURROGATE, y=coverage),
                 Series(label="ideal", y=list(NOMINAL), role="reference"),
             ],
-        )
-
-    def _spectrum(self) -> Lines:
-        share = self.record["pod"]["variance_share"]
-        return Lines(
-            title="POD spectrum",
-            x=[float(k + 1) for k in range(len(share))],
-            x_label="mode",
-            y_label="share of variance",
-            series=[Series(label="train split", y=share)],
-            log_y=True,
         )
 
     def _fields(self) -> xr.Dataset:
@@ -608,8 +546,9 @@ def _overall(values: Array) -> float:
     return float(np.sqrt((np.asarray(values) ** 2).mean()))
 
 
-def _with_unit(value: float, unit: str) -> str:
-    return f"{value:.4g} {display_unit(unit)}".rstrip()
+def _coordinate(value: Any) -> str:
+    number_like = np.issubdtype(np.asarray(value).dtype, np.number)
+    return f"{float(value):.6g}" if number_like else str(value)
 
 
 def _date(time: Any) -> str:

@@ -29,8 +29,10 @@ from scitoolkit.forecasting.field_store import allocate
 from scitoolkit.forecasting.seasons import clock, cycles, find_seasons
 from scitoolkit.forecasting.simulations import fields_of, simulation_parameters
 from scitoolkit.forecasting.windows import Array, Series
+from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
+from scitoolkit.io.facts import is_dates, seconds_of
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import decimal_years
 
@@ -276,14 +278,14 @@ def warn_outside(coding: Coding, values: Array) -> None:
     for code, cells in zip(coding.variables, coding.slices, strict=True):
         if code.seen is None:
             continue
-        found = values[:, cells.start]
+        parameter = values[:, cells.start]
         low, high = code.seen
-        if found.min() < low or found.max() > high:
+        if parameter.min() < low or parameter.max() > high:
             log.warning(
                 "%s is %g to %g, outside its training range %g to %g: the forecast extrapolates",
                 code.name,
-                found.min(),
-                found.max(),
+                parameter.min(),
+                parameter.max(),
                 low,
                 high,
             )
@@ -368,21 +370,41 @@ def _driver(driver: DriverConfig, config: FieldConfig, wanted: np.ndarray) -> Ar
     if series.ndim != 1:
         raise DataError(f"dims {', '.join(map(str, series.dims))}", where=where, allowed="time")
     values, dim = series.values.astype(np.float64), time_dim(series)
-    known = series[dim].values if dim in series.coords else np.arange(len(values))
-    at, given = _clock(wanted), _clock(known)
-    if len(given) < 2 or not np.isfinite(values).all():
+    driver_times = series[dim].values if dim in series.coords else np.arange(len(values))
+    at, stamps = _clocks(wanted, driver_times)
+    if len(stamps) < 2 or not np.isfinite(values).all():
         raise DataError("missing values, or fewer than two", where=where)
-    above = np.clip(np.searchsorted(given, at), 1, len(given) - 1)
-    nearest = np.where(at - given[above - 1] <= given[above] - at, above - 1, above)
-    late = np.abs(given[nearest] - at) > _NEAR * float(np.median(np.diff(given)))
+    above = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
+    nearest = np.where(at - stamps[above - 1] <= stamps[above] - at, above - 1, above)
+    late = np.abs(stamps[nearest] - at) > _NEAR * float(np.median(np.diff(stamps)))
     if late.any():
         raise DataError(
             f"no value near {wanted[late.argmax()]} and {int(late.sum()) - 1} other times",
             where=where,
-            allowed=f"{known[0]} to {known[-1]}",
+            allowed=f"{driver_times[0]} to {driver_times[-1]}",
             fix="a driver that covers the field and the forecast times",
         )
     return values[nearest]
+
+
+def _clocks(wanted: np.ndarray, driver_times: np.ndarray) -> tuple[Array, Array]:
+    """Return the times of a field and of its driver as numbers whose nearest ones belong together.
+
+    Values of the same month or day belong together although one file dates them at its beginning
+    and the other in its middle or at its end: the nearest date may be that of the next month, whose
+    value nobody knows yet.
+    """
+    both = (wanted, driver_times)
+    if all(times.dtype.kind == "M" and len(times) > 1 for times in both):
+        seconds = [seconds_of(times) for times in both]
+        if all(np.median(np.diff(s)) == 86400 for s in seconds):
+            days, driver_days = (np.floor(s / 86400) for s in seconds)
+            return days, driver_days
+    steps, driver_steps = (calendar_steps(t) if is_dates(t) else None for t in both)
+    if steps is not None and driver_steps is not None:
+        if (steps.unit, steps.step) == (driver_steps.unit, driver_steps.step):
+            return steps.counts / steps.step, driver_steps.counts / steps.step
+    return _clock(wanted), _clock(driver_times)
 
 
 def _clock(times: np.ndarray) -> Array:

@@ -151,7 +151,8 @@ def fit_pod(
     if other_season:
         series = Series(values, data.series.years[part])
         values = Climatology(harmonics).fit([series]).anomalies(series).values
-    field = data.to_grid(values, (data.time_name,))
+    few = values[:: max(1, len(values) // 64)]
+    field = data.to_grid(values, (data.time_name,), np.asarray(few).std(axis=0))
     field = field.assign_coords({data.time_name: data.times.values[part]})
     field = field.rename(data.name).assign_attrs({"units": data.units} if data.units else {})
     dates = np.isfinite(data.series.years).all() and not other_season

@@ -11,6 +11,9 @@ QUANTILES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95,
 
 EXPONENTS = (0.0, 0.5, 1.0)
 PROVEN = 0.99
+BLOCKS = 4
+"""Blocks of windows, each scaled by the others; two would widen twice as much as the change of the
+spread from all past windows to later ones does."""
 
 
 def error_model(errors: Array) -> tuple[Array, Array]:
@@ -18,8 +21,9 @@ def error_model(errors: Array) -> tuple[Array, Array]:
 
     The spread is uniform unless the cells' RMS errors to the power 1/2 or 1 lower the quantile
     score by 1 % in two-fold cross-validation: with few windows the RMS error of a cell is noisy
-    and its intervals have too little coverage. The levels of the quantiles are widened for
-    the number of independent errors, which is far below that of all.
+    and its intervals have too little coverage. Quantiles are those of errors over the spread of
+    the other blocks of windows, so that they hold how much a cell's spread changes. The levels of
+    the quantiles are widened for the number of independent errors, which is far below that of all.
 
     Args:
         errors: (window, lead, cell) out-of-sample errors in chronological order.
@@ -27,10 +31,18 @@ def error_model(errors: Array) -> tuple[Array, Array]:
     Source:
         Split-conformal prediction, Lei et al. 2018, doi:10.1080/01621459.2017.1307116.
     """
-    spread = _spread(errors, _exponent(errors))
-    scaled = errors / spread
+    exponent = _exponent(errors)
+    spread = _spread(errors, exponent)
+    scaled = _scaled_by_other_blocks(errors, exponent) if exponent else errors / spread
     levels = widened(independent_errors(scaled))
     return spread, np.stack([np.quantile(row, levels) for row in np.moveaxis(scaled, 1, 0)])
+
+
+def _scaled_by_other_blocks(errors: Array, exponent: float) -> Array:
+    """Return errors (window, lead, cell) over the spreads of the other blocks of windows."""
+    blocks = np.array_split(np.arange(len(errors)), BLOCKS)
+    scaled = [errors[b] / _spread(np.delete(errors, b, axis=0), exponent) for b in blocks]
+    return np.concatenate(scaled)
 
 
 def independent_errors(scaled: Array) -> float:
@@ -86,7 +98,7 @@ def _exponent(errors: Array) -> float:
         return 0.0
     parts = [(errors[:half], errors[half:]), (errors[half:], errors[:half])]
     scores = {
-        exponent: sum(_score(unseen, *_model(known, exponent)) for known, unseen in parts)
+        exponent: sum(_score(unseen, *_model(fitted, exponent)) for fitted, unseen in parts)
         for exponent in EXPONENTS
     }
     best = min(EXPONENTS, key=lambda exponent: scores[exponent])

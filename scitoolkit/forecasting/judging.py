@@ -65,11 +65,11 @@ def blocked(segments: Sequence[Series], setting: Setting) -> list[Fold]:
     folds = min(FOLDS, longest // length)
     if longest < 3 * length or folds < 2:
         return []
-    found = []
+    held_out = []
     for train, block in blocked_folds(segments, folds, setting.leads, length):
         if train:
-            found.append(Fold(train, thinned(all_windows(block, setting.inputs, setting.leads))))
-    return found
+            held_out.append(Fold(train, thinned(all_windows(block, setting.inputs, setting.leads))))
+    return held_out
 
 
 def thinned(windows: Windows) -> Windows:

@@ -100,9 +100,9 @@ def crps_ensemble(truth: Array, members: Array) -> Array:
 
 def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)) -> Array:
     """Return the share of truths inside [low, high] over `axis`; NaN bounds are ignored."""
-    known = np.isfinite(low) & np.isfinite(high)
-    inside = (truth >= low) & (truth <= high) & known
-    total = known.sum(axis=axis)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    inside = (truth >= low) & (truth <= high) & bounded
+    total = bounded.sum(axis=axis)
     return np.where(total > 0, inside.sum(axis=axis) / np.maximum(total, 1), np.nan)
 
 

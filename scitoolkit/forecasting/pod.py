@@ -205,8 +205,10 @@ class POD:
             processes,
         )
         total = float(statistics.residual[cells] @ weights[cells])
-        found = self._decompose(anomalies, wanted, total, self._max_rank(anomalies.shape, design))
-        self._store(da, found, statistics, cells, weights, total)
+        decomposition = self._decompose(
+            anomalies, wanted, total, self._max_rank(anomalies.shape, design)
+        )
+        self._store(da, decomposition, statistics, cells, weights, total)
         return self
 
     def transform(self, da: xr.DataArray) -> xr.DataArray:
@@ -452,7 +454,7 @@ class POD:
         while True:
             fixed = 6 * 8 * num_cells * (rank + self.oversampling) + _TILE_BYTES
             anomalies.rows = self._rows(anomalies.reader, fixed, num_cells)
-            found = randomized_svd(
+            decomposition = randomized_svd(
                 anomalies,
                 rank,
                 oversampling=self.oversampling,
@@ -461,15 +463,17 @@ class POD:
                 seed=self.seed,
                 start=start,
             )
-            share = float((found.singular_values**2).sum()) / total
+            share = float((decomposition.singular_values**2).sum()) / total
             if not isinstance(wanted, float) or share >= wanted or rank == largest:
-                return found.leading(rank_of(found.singular_values, wanted, total, largest))
-            rank, start = min(2 * rank, largest), found.patterns
+                return decomposition.leading(
+                    rank_of(decomposition.singular_values, wanted, total, largest)
+                )
+            rank, start = min(2 * rank, largest), decomposition.patterns
 
     def _store(
         self,
         da: xr.DataArray,
-        found: Decomposition,
+        decomposition: Decomposition,
         statistics: Statistics,
         cells: np.ndarray,
         weights: np.ndarray,
@@ -484,19 +488,19 @@ class POD:
         used[cells] = True
         self.mask_ = xr.DataArray(used.reshape(shape), dims=self.space_dims_, coords=coords)
         self.mask_.name = "mask"
-        physical = found.patterns / np.sqrt(weights[cells])[:, None]
+        physical = decomposition.patterns / np.sqrt(weights[cells])[:, None]
         largest = np.abs(physical).argmax(axis=0)
         physical *= np.where(np.take_along_axis(physical, largest[None], 0) < 0, -1.0, 1.0)
         modes = np.full((physical.shape[1], weights.size), np.nan)
         modes[:, cells] = physical.T
         self._coefficients = np.where(used, statistics.coefficients, np.nan)
-        self.singular_values_: np.ndarray = found.singular_values
-        self.explained_variance_ratio_: np.ndarray = found.singular_values**2 / total
-        self.error_estimate_: np.ndarray = found.error_estimate
-        self.error_bound_: np.ndarray = found.error_bound
-        self.method_: str = found.method
-        self.num_passes_: int = found.num_passes
-        lost = max(total - float((found.singular_values**2).sum()), 0.0)
+        self.singular_values_: np.ndarray = decomposition.singular_values
+        self.explained_variance_ratio_: np.ndarray = decomposition.singular_values**2 / total
+        self.error_estimate_: np.ndarray = decomposition.error_estimate
+        self.error_bound_: np.ndarray = decomposition.error_bound
+        self.method_: str = decomposition.method
+        self.num_passes_: int = decomposition.num_passes
+        lost = max(total - float((decomposition.singular_values**2).sum()), 0.0)
         area = float(weights[cells].sum())
         self.truncation_error_: float = float(np.sqrt(lost / (da.sizes[self.time_dim_] * area)))
         self._set_fields(modes.reshape(-1, *shape), weights.reshape(shape))

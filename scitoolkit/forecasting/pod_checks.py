@@ -157,8 +157,8 @@ def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: 
         DataError: different dimensions, sizes or coordinates.
     """
     expected = dict(mask.sizes)
-    found = {d: n for d, n in da.sizes.items() if d != time_dim}
-    if found != expected or time_dim not in da.dims:
+    sizes = {d: n for d, n in da.sizes.items() if d != time_dim}
+    if sizes != expected or time_dim not in da.dims:
         raise DataError(
             f"field of dimensions {dict(da.sizes)}",
             where=where,

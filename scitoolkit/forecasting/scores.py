@@ -81,11 +81,11 @@ def extremes(truth: Array, forecast: Array) -> float:
         (True, True)
     """
     low, high = np.quantile(truth, [EXTREME, 1 - EXTREME])
-    found = [
+    tails = [
         _dependence(event(truth), event(forecast))
         for event in (lambda x: x < low, lambda x: x > high)
     ]
-    return float(np.mean(found))
+    return float(np.mean(tails))
 
 
 def _dependence(observed: np.ndarray, forecast: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.windows import Array
-from scitoolkit.io.calendar_steps import calendar_steps
+from scitoolkit.io.calendar_steps import WEEKDAY, calendar_steps
 from scitoolkit.io.facts import is_dates, seconds_of
 
 log: Logger = get_logger(__name__)
@@ -123,9 +123,10 @@ def find_seasons(
         return tuple(float(period) for period in wanted)
     dated = bool(np.isfinite(years).all())
     annual = dated and resolvable_harmonics(years) > 0
-    step_days = float(np.median(np.diff(seconds_of(times)))) / 86400 if dated else 0.0
-    candidates = [d / step_days for d in (1.0, _WEEK) if dated and d / step_days >= _FINEST]
-    first = [_YEAR / step_days] if annual else []
+    day, year = _steps_a_day_and_year(times, steps) if dated else (0.0, 0.0)
+    week = _WEEK * day
+    candidates = [period for period in (day, week) if period >= _FINEST]
+    first = [year] if annual else []
     accepted = _accepted(candidates, first, steps, values)
     if wanted == "search":
         accepted = _searched(accepted, first, steps, values)
@@ -135,6 +136,18 @@ def find_seasons(
     text = ", ".join(f"{period:.6g}" for period in seasons)
     log.info("seasons of %s steps, by the error on held-out blocks of time", text)
     return seasons
+
+
+def _steps_a_day_and_year(times: np.ndarray, steps: Array) -> tuple[float, float]:
+    """Return the number of steps in a day and in a year, both as `step_numbers` counts them."""
+    seconds = seconds_of(times)
+    day = 86400 * float(steps[-1] - steps[0]) / float(seconds[-1] - seconds[0])
+    counted = calendar_steps(times)
+    if counted is None:
+        return day, _YEAR * day
+    if counted.unit == WEEKDAY:
+        return 5 / _WEEK, _YEAR * 5 / _WEEK
+    return day, float(round(_YEAR * day))
 
 
 def _accepted(

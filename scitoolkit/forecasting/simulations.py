@@ -54,9 +54,9 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
     for number, label in enumerate(campaign.labels):
         field = opened.channels(number)[channels[0]]
         space = set(field.dims) - {options.sample_dim}
-        known = {n: c for n, c in coordinates.items() if set(c.dims) <= space}
+        along_space = {n: c for n, c in coordinates.items() if set(c.dims) <= space}
         _require_units(config, campaign, field)
-        yield label, field.assign_coords(known).rename(config.variable)
+        yield label, field.assign_coords(along_space).rename(config.variable)
 
 
 def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
@@ -92,10 +92,10 @@ def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:
 
 
 def _require_units(config: FieldConfig, campaign: Campaign, field: xr.DataArray) -> None:
-    found = field.attrs.get("units", config.units)
-    if config.units and found != config.units:
+    stated = field.attrs.get("units", config.units)
+    if config.units and stated != config.units:
         raise DataError(
-            f"unit {found!r}",
+            f"unit {stated!r}",
             where=f"{campaign.files[0]}: variable {config.variable}",
             allowed=repr(config.units),
         )

@@ -21,8 +21,8 @@ def starter(data: DataToStart) -> str:
     Raises:
         DataError: no variable has a time dim, or fewer than 16 steps.
     """
-    given = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
-    first = campaign_files(given)[0]
+    paths = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
+    first = campaign_files(paths)[0]
     with open_fields(first, dims=list(data.dims) or None) as dataset:
         fields = {str(n): a for n, a in dataset.data_vars.items() if a.ndim > 1}
         timed = {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
@@ -39,7 +39,7 @@ def starter(data: DataToStart) -> str:
     if length < 1:
         raise DataError(f"{steps} time steps", where=f"{first}: variable {name}", allowed="16")
     options = Options(dims=list(data.dims) or None, gaps="allow")
-    count = open_campaign(given, [name], options).index.num_simulations
+    count = open_campaign(paths, [name], options).index.num_simulations
     lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")
     lines.section("data", path=data.path, variable=name, units=units, dims=list(data.dims) or None)

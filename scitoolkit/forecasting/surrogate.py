@@ -16,7 +16,7 @@ from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import replacing
 from scitoolkit.forecasting.coding import Coding, VariableCode
 from scitoolkit.forecasting.conformal import width_factors
-from scitoolkit.forecasting.data import POINT, to_grid
+from scitoolkit.forecasting.data import POINT, is_panel, to_grid
 from scitoolkit.forecasting.fields import VARIABLE, CodedField, named_parts
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
@@ -98,7 +98,7 @@ class ForecastSurrogate:
         return width_factors(error, low, high, self.weights, windows.starts, level=level)
 
     def save(self, folder: Path) -> Path:
-        """Write weights.safetensors, with arrays over cells stored as 16-bit integers; return it.
+        """Write weights.safetensors, arrays over cells of a field as 16-bit integers; return it.
 
         The rounding error is 1/65,000 of each row's range, far below any forecast error. `load`
         returns the rounded surrogate.
@@ -111,7 +111,8 @@ class ForecastSurrogate:
             "quantiles": self.quantiles,
             "effects": self.coding.effects,
         }
-        stored, shared = pack(arrays, len(self.weights))
+        # Rounding to a share of the range of all cells would lose the small series of a panel.
+        stored, shared = pack(arrays, 0 if is_panel(self.grid) else len(self.weights))
         stored["weights"] = self.weights.astype(np.float32)
         stored["grid"] = np.packbits(self.grid.values.ravel())
         header = {
@@ -258,13 +259,16 @@ def forecast_dataset(
     """
     centre = surrogate.forecast(windows)
     low, high = (factors * bound for bound in surrogate.intervals())
+    bounds = [field.physical(centre + bound, windows)[0] for bound in (low, high)]
+    widths = np.median(bounds[1] - bounds[0], axis=0)
     out = {}
     for suffix, coded, text in (
         ("", centre, "forecast"),
         ("_low", centre + low, "lower bound of the 90 % interval"),
         ("_high", centre + high, "upper bound of the 90 % interval"),
     ):
-        array = to_grid(surrogate.grid, field.physical(coded, windows)[0], ("lead",))
+        values = field.physical(coded, windows)[0]
+        array = to_grid(surrogate.grid, values, ("lead",), differences=widths)
         for number, (name, unit, _) in enumerate(named_parts(surrogate.coding)):
             own = array.isel({VARIABLE: number}, drop=True) if VARIABLE in array.dims else array
             attrs = {"units": unit} if unit else {}

@@ -38,11 +38,11 @@ class Physical(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, inner: nn.Module, found: ForecastSurrogate) -> None:
+    def __init__(self, inner: nn.Module, surrogate: ForecastSurrogate) -> None:
         super().__init__()
         self.inner = inner
-        self.inputs: int = found.setting.inputs
-        coding = found.coding
+        self.inputs: int = surrogate.setting.inputs
+        coding = surrogate.coding
         self.codes: tuple[VariableCode, ...] = coding.fields
         self.constants: tuple[VariableCode, ...] = coding.variables[len(coding.fields) :]
         self.driven: bool = bool(coding.drivers)
@@ -57,9 +57,9 @@ class Physical(nn.Module):
         seasons, rest = arrays[count], list(arrays[count + 1 :])
         parts = [_encode(code, x) for code, x in zip(self.codes, arrays, strict=False)]
         if self.constants:
-            given = rest.pop(0)
+            parameters = rest.pop(0)
             parts += [
-                _encode(code, given[:, k, None, None]).expand(-1, inputs, code.cells)
+                _encode(code, parameters[:, k, None, None]).expand(-1, inputs, code.cells)
                 for k, code in enumerate(self.constants)
             ]
         values = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
@@ -70,11 +70,11 @@ class Physical(nn.Module):
         out = self.inner(values, seasons[:, :inputs], seasons[:, inputs:])
         if explained is not None:
             out = out + explained[:, inputs:]
-        found, first = [], 0
+        decoded, first = [], 0
         for code in self.codes:
-            found.append(_decode(code, out[..., first : first + code.cells]))
+            decoded.append(_decode(code, out[..., first : first + code.cells]))
             first += code.cells
-        return found[0] if count == 1 else tuple(found)
+        return decoded[0] if count == 1 else tuple(decoded)
 
 
 def _encode(code: VariableCode, values: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def _decode(code: VariableCode, coded: Tensor) -> Tensor:
 
 
 def arrays_of(
-    config: ForecastingConfig, record: Mapping[str, Any], found: ForecastSurrogate
+    config: ForecastingConfig, record: Mapping[str, Any], surrogate: ForecastSurrogate
 ) -> tuple[list[ArraySpec], list[ArraySpec], list[np.ndarray]]:
     """Return inputs, outputs, and two typical samples of each input of `Physical`.
 
@@ -108,11 +108,11 @@ def arrays_of(
     Args:
         config: of the run.
         record: of the fit, for the training steps.
-        found: the surrogate.
+        surrogate: the surrogate.
     """
-    setting, coding = found.setting, found.coding
+    setting, coding = surrogate.setting, surrogate.coding
     steps = setting.inputs + setting.leads
-    values, drivers, known = _values(config, record, found)
+    values, drivers, from_data = _values(config, record, surrogate)
     season = np.linspace(0.1, 0.9, steps, dtype=np.float32)
     inputs, typical = [], []
     for code, cells in zip(coding.fields, coding.slices, strict=False):
@@ -125,7 +125,7 @@ def arrays_of(
             code.low,
             code.maximum,
         )
-        inputs.append(replace(spec, low=part.min(0), high=part.max(0)) if known else spec)
+        inputs.append(replace(spec, low=part.min(0), high=part.max(0)) if from_data else spec)
         typical.append(np.stack([part[: setting.inputs], part[-setting.inputs :]]))
     inputs.append(ArraySpec("season", ("step",), (steps,), "years", 0.0, 1.0))
     typical.append(np.stack([season, season[::-1]]))
@@ -153,7 +153,7 @@ def arrays_of(
 
 
 def _values(
-    config: ForecastingConfig, record: Mapping[str, Any], found: ForecastSurrogate
+    config: ForecastingConfig, record: Mapping[str, Any], surrogate: ForecastSurrogate
 ) -> tuple[np.ndarray, np.ndarray | None, bool]:
     """Return values (time, cell) and drivers (time, driver) of the training steps, and True.
 
@@ -162,12 +162,12 @@ def _values(
     try:
         steps = record["steps"]
         part = slice(steps["train"][0], steps["validation"][1])
-        data, _ = read_variables(config.data, found.grid)
-        coding = found.coding
+        data, _ = read_variables(config.data, surrogate.grid)
+        coding = surrogate.coding
         drivers = regressors(config.data, coding, data.times) if coding.drivers else None
     except (DataError, KeyError) as error:
         log.warning("the range of the training inputs is unknown: %s", error)
-        near = np.linspace(0, 1, 2 * found.setting.inputs)[:, None]
-        states = found.coding.decode(found.climatology.coefficients_[:1] + near)
+        near = np.linspace(0, 1, 2 * surrogate.setting.inputs)[:, None]
+        states = surrogate.coding.decode(surrogate.climatology.coefficients_[:1] + near)
         return states, None, False
     return data.series.values[part], None if drivers is None else drivers[part], True

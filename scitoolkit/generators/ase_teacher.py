@@ -74,11 +74,11 @@ class AseTeacher(FramesGenerator):
         """Return the distorted structures of a sample without labels."""
         import numpy as np
 
-        rng, starts, found = np.random.default_rng(seed), self._starts(), []
+        rng, starts, structures = np.random.default_rng(seed), self._starts(), []
         for _ in range(self.frames):
             chosen = starts[int(rng.integers(len(starts)))]
-            found.append(distorted(chosen, self.displacement, self.strain, rng))
-        return found
+            structures.append(distorted(chosen, self.displacement, self.strain, rng))
+        return structures
 
     def generate(self, seed: int) -> Sample:
         """Return the labelled structures.

@@ -79,28 +79,28 @@ class Check:
 
     Attributes:
         quantity: name.
-        found: value measured in the sample.
+        measured: value in the sample.
         exact: exact value.
-        tolerance: largest expected |found - exact| of the scheme with these settings.
+        tolerance: largest expected |measured - exact| of the scheme with these settings.
         unit: of the values.
     """
 
     quantity: str
-    found: float
+    measured: float
     exact: float
     tolerance: float
     unit: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether the found value is within the tolerance."""
-        return abs(self.found - self.exact) <= self.tolerance
+        """Whether the measured value is within the tolerance."""
+        return abs(self.measured - self.exact) <= self.tolerance
 
     @property
     def text(self) -> str:
         """The comparison in words."""
         return (
-            f"{self.quantity} {self.found:.4g} {self.unit}; exact {self.exact:.4g}, "
+            f"{self.quantity} {self.measured:.4g} {self.unit}; exact {self.exact:.4g}, "
             f"within {self.tolerance:.2g}"
         )
 

@@ -29,7 +29,8 @@ class DecayingTurbulence(SpectralGenerator):
     Attributes:
         viscosity: nu.
         cells: number of points along each dim; the upper third of the wavenumbers is truncated.
-        peak: wavenumber of the maximum of the initial energy spectrum.
+        peak: scale of the initial energy spectrum k^6 exp(-4 (k / peak)^2), which is largest at the
+            wavenumber 0.87 peak.
         time_step: of the scheme.
         interval: number of steps between frames.
         spinup: number of frames that are discarded at the start.

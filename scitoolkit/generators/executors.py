@@ -49,8 +49,8 @@ def pool(place: Place, processes: int) -> Iterator[Pool | None]:
         ConfigError: there are several MPI ranks without `executor=mpi`, or one rank with it.
     """
     if place == "mpi":
-        with _mpi() as found:
-            yield found
+        with _mpi() as workers:
+            yield workers
         return
     ranks = max(int(os.environ.get(name, "1")) for name in SIZES)
     if ranks > 1:
@@ -63,8 +63,8 @@ def pool(place: Place, processes: int) -> Iterator[Pool | None]:
         if place == "processes":
             yield Pool(None, processes)
         else:
-            with _ray(processes) as found:
-                yield found
+            with _ray(processes) as workers:
+                yield workers
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def _results(
         made = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
         first = generator.shown_fields(frames) if first is None else first
         for check in made.checks(frames):
-            error = abs(check.found - check.exact)
+            error = abs(check.measured - check.exact)
             share = error / check.tolerance
             if verdict is None or (worst == worst and not share <= worst):  # NaN is the worst
                 verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
@@ -239,7 +239,7 @@ def _results(
                     record.index,
                     _shown(record.parameters),
                     check.quantity,
-                    number(check.found),
+                    number(check.measured),
                     check.exact,
                     number(error),
                     check.tolerance,
@@ -311,10 +311,10 @@ def _verdict(check: Check, sample: str) -> Verdict:
     """Return the error of a quantity in percent where possible; its tolerance is no rival."""
     scale, unit = (100 / abs(check.exact), "%") if check.exact else (1.0, check.unit)
     allowed = f"{scale * check.tolerance:.3g} {unit}".strip()
-    values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}; tolerance {allowed}"
+    values = f"{sample}{check.measured:.4g}; exact {check.exact:.4g}; tolerance {allowed}"
     return Verdict(
         quantity=f"error of the {check.quantity} ({values})",
-        ours=scale * abs(check.found - check.exact),
+        ours=scale * abs(check.measured - check.exact),
         unit=unit,
     )
 

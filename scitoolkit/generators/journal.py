@@ -72,8 +72,8 @@ class Journal:
 
     def made(self, number: int, asked: Mapping[str, float]) -> Made | None:
         """Return the record of an order, or None if it is not finished."""
-        found = self._made.get(number)
-        return found if found is not None and found.asked == dict(asked) else None
+        record = self._made.get(number)
+        return record if record is not None and record.asked == dict(asked) else None
 
     def choose(self, number: int, parameters: Mapping[str, float]) -> None:
         """Record the parameters chosen for a sample."""

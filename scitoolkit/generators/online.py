@@ -114,8 +114,8 @@ class SampleStream:
         if parameters is not None:
             self._journal.choose(number, parameters)
         asked = self._draws.order(number, 0, self._journal.asked(number)).parameters
-        known = self._journal.made(number, asked)
-        self._asked[number], self._attempts[number] = asked, known.attempt if known else 0
+        record = self._journal.made(number, asked)
+        self._asked[number], self._attempts[number] = asked, record.attempt if record else 0
         self._waiting.append(self._order(number))
 
     def _order(self, number: int) -> Order:

@@ -25,6 +25,7 @@ from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.interception import Distributed
 from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.whole_modules import use_all_rows
 
 _INVERTIBLE = "_scitoolkit_disable"
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
@@ -66,6 +67,7 @@ def distribute(
     part: Part,
     fast: Collection[str] = (),
     *,
+    whole: Collection[str] = (),
     check_seed: int | None = None,
     sites: CallSites | None = None,
 ) -> nn.Module:
@@ -78,6 +80,7 @@ def distribute(
         model: any torch-geometric model; modified in place, and restored by `detach`.
         part: this process's part.
         fast: names of the layers that run as sparse products, from `prove`.
+        whole: names of the modules that run on the rows of all processes, from `prove`.
         check_seed: disables dropout and seeds other random numbers, as for the plain model.
         sites: records or checks the places in the user's code that call torch; None does neither.
     """
@@ -85,6 +88,8 @@ def distribute(
     for name, module in model.named_modules():
         if name in fast:
             use_fast_forward(module, part)
+        if name in whole:
+            use_all_rows(module)
         if part.ranks.size > 1 and hasattr(module, "num_bwd_passes"):
             # An invertible layer computes in an autograd function, where tags are lost, and frees
             # its input. Without that it keeps its activations.

@@ -25,7 +25,8 @@ class CallSites:
     Attributes:
         sites: code and position within it of every call so far.
         closed: whether other sites are refused.
-        counts_rows: whether the user's code calls `len` of a tensor.
+        counts_rows: whether the user's code takes a number of local rows as a plain number, by
+            `len(x)` or `int(x.size(0))`, whose comparisons are not those of the whole graph.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,6 @@ class CallSites:
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and (owner := _owner(frame.f_code)) != "user":
             frame = None if owner == "package" else frame.f_back
-        self.counts_rows |= frame is not None and name == "__len__"
         if frame is None or (frame.f_code, frame.f_lasti) in self.sites:
             return
         if self.closed:
@@ -51,6 +51,15 @@ class CallSites:
                 f"{name} at {place} is reached on this graph, but not on that of the check"
             )
         self.sites.add((frame.f_code, frame.f_lasti))
+
+    def note_plain_count(self) -> None:
+        """Record that a plain number of local rows is made, if the user's code itself does."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and _owner(frame.f_code) == "package":
+            frame = frame.f_back
+        while frame is not None and "torch" in Path(frame.f_code.co_filename).parts:
+            frame = frame.f_back
+        self.counts_rows |= frame is not None and _owner(frame.f_code) == "user"
 
 
 @functools.cache

@@ -25,7 +25,7 @@ def _gather(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         place = dim if name == "index_select" else rows.dim
         # Gathering from indices by indices gives indices: edge_index[0][mask] still holds sources.
         role = tag.role if tag is not None and rows.role is None else None
-        return put_tag(out, Tag(place, rows.ids, role))
+        return put_tag(out, Tag(place, rows.ids, role, rows.is_section))
     return local.tagged(out, name, (x,), {})
 
 
@@ -62,9 +62,8 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         size = list(x.shape)
         size[dim] += local.part.halo.rows_received
         wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
-        near, far = wide[: local.num_own], wide[local.num_own :]
-        far = ReturnHalo.apply(far, local.ranks, local.part.halo, local.num_own)
-        sums = (near + far).movedim(0, dim)
+        sums = ReturnHalo.apply(wide, local.ranks, local.part.halo, local.num_own)
+        sums = sums.movedim(0, dim)
         out = x.add_(sums) if name.endswith("_") else x + sums
         return put_tag(out, Tag(dim, local.part.nodes))
     # An edge lies with its target, so that nothing is missing from the sums of own rows.
@@ -110,6 +109,8 @@ def _pooled(
 ) -> Tensor:
     """Scatter the rows of all ranks into a replicated tensor."""
     x, dim, index, source = call
+    local.need_all(tag_of(index))
+    local.need_all(tag_of(source))
     if total:
         part = _add(name, torch.zeros_like(x), dim, index, source)
         # Zeros, not `x`, take the part: `x` is the same on every rank and must be added once.

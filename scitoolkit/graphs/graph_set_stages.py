@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.results import Results
+from scitoolkit.core.results import Results, metric_words
 from scitoolkit.graphs import baselines
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
@@ -213,8 +213,8 @@ class GraphSetStages(GraphSetData, Stages):
             target.merit,
             better=target.better,
             table=f"{what} of graphs",
-            heading=target.merit,
-            label=target.merit,
+            heading=metric_words(target.merit),
+            label=metric_words(target.merit),
             unit=unit,
         )
 

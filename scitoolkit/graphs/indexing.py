@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.tags import EITHER, Tag, tag_of
+from scitoolkit.graphs.tags import EITHER, DistributedCount, Tag, tag_of
 
 
 def as_index(tag: Tag, out: Tensor) -> Tag:
@@ -65,8 +65,10 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
             tag_of_result = tag_of_result or (here and replace(here, dim=place + here.dim - seen))
             place += width
         elif isinstance(part, slice):
-            ids = here.ids[part] if here is not None and here.ids is not None else None
-            tag_of_result = tag_of_result or (here and replace(here, dim=place, ids=ids))
+            if here is not None and tag_of_result is None:
+                ids = here.ids[part] if here.ids is not None else None
+                section = here.is_section or _is_section(part, x.size(here.dim))
+                tag_of_result = replace(here, dim=place, ids=ids, is_section=section)
             place += 1
         elif part is None:
             place += 1
@@ -84,11 +86,17 @@ def _is_no_pair(role: Any, out: Tensor) -> bool:
     return isinstance(role, tuple) and out.dim() != 2
 
 
+def _is_section(part: slice, size: int) -> bool:
+    """Return whether a slice ends at a constant; `[1:]` and `[:-1]` compare neighbours."""
+    bounds = [b for b in (part.start, part.stop) if not isinstance(b, DistributedCount)]
+    return any(b is not None and b != size and abs(int(b)) > 1 for b in bounds)
+
+
 def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | None:
     """Return the tag of rows selected by a mask or an index."""
     rows = tag_of(part)
     if part.dtype != torch.bool:
-        return rows and Tag(place + rows.dim, rows.ids)
+        return rows and replace(rows, dim=place + rows.dim, role=None)
     rows = rows or here
     if rows is None:
         return None
@@ -97,7 +105,7 @@ def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | 
         ids = ids[part]
     elif out.size(place) != part.numel():
         ids = None
-    return Tag(place, ids)
+    return Tag(place, ids, is_section=rows.is_section)
 
 
 def reduced_dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:

@@ -39,6 +39,7 @@ from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.graphs.signatures import positional
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
+from scitoolkit.graphs.whole_modules import call_on_all_rows, on_rows
 
 _RULES: dict[str, Rule] = {
     **shape_rules.RULES,
@@ -47,6 +48,9 @@ _RULES: dict[str, Rule] = {
     **layer_rules.RULES,
     **random_rules.RULES,
 }
+
+
+def _ignored() -> None: ...
 
 
 class Distributed(TorchFunctionMode):
@@ -66,7 +70,8 @@ class Distributed(TorchFunctionMode):
         super().__init__()
         self._sites = sites
         self._part = part
-        self._local = LocalRows(part, seed, draw_seed)
+        noted = sites.note_plain_count if sites is not None else _ignored
+        self._local = LocalRows(part, seed, draw_seed, noted)
         self._replaces: bool = False
         self._read_edges: Tensor | None = None
 
@@ -143,6 +148,8 @@ class Distributed(TorchFunctionMode):
             name = getattr(func.__self__, "__name__", "")
         if self._sites is not None:
             self._sites.visit(name)
+        if func is call_on_all_rows:
+            return on_rows(self, self._local, args[0], args[1:], kwargs)
         args, kwargs = positional(name, args, kwargs)
         rule = _RULES.get(name)
         if rule is not None:

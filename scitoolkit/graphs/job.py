@@ -15,6 +15,7 @@ class GraphJob(SurrogateJob):
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
     stages = StagesAt("scitoolkit.graphs.stages:GraphStages")
+    data_stages = StagesAt("scitoolkit.graphs.node_data:NodeData")
     task: ClassVar[str] = "graph"
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
 

@@ -56,6 +56,7 @@ def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     inner = max(0, b.dim() - 2)
     if right is not None and right.dim == inner:
         if left is not None and left.dim == a.dim() - 1:
+            local.need_all(right)
             return SumOverRanks.apply(func(a, b), local.ranks)
         b = local.whole(b)
     elif right is not None and right.dim == b.dim() - 1 and left is not None:
@@ -93,6 +94,7 @@ def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     out = func(*args, **kwargs)
     for letter, tag in letters.items():
         if letter not in result:
+            local.need_all(tag)
             return SumOverRanks.apply(out, local.ranks)
         put_tag(out, replace(tag, dim=result.index(letter), role=None))
     return out

@@ -63,13 +63,17 @@ class LocalRows:
         part: this rank's nodes and edges.
         seed: seed of the dropout; None disables dropout.
         draw_seed: seed of other random numbers of rows.
+        note_plain_count: called when the model takes the number of local rows as a plain number.
 
     Attributes:
         calls, draws: number of dropout layers and of other random draws so far.
     """
 
-    def __init__(self, part: Part, seed: int | None, draw_seed: int) -> None:
+    def __init__(
+        self, part: Part, seed: int | None, draw_seed: int, note_plain_count: Callable[[], None]
+    ) -> None:
         self.part, self.ranks = part, part.ranks
+        self.note_plain_count = note_plain_count
         self.num_own: int = len(part.nodes)
         self.seed = seed
         self.calls: int = 0
@@ -118,15 +122,26 @@ class LocalRows:
             if isinstance(count, RowCount) and count in out.shape and tag_of(out) is None:
                 put_tag(out, Tag(list(out.shape).index(count), count.tag.ids))
 
+    def need_all(self, tag: Tag | None) -> None:
+        """Refuse a result of the rows of all ranks, of which only a section is given.
+
+        Raises:
+            Unsupported: the rows are between two constants, which count local rows.
+        """
+        if tag is not None and tag.is_section and self.ranks.size > 1:
+            raise Unsupported("rows `x[a:b]` of nodes or edges joined with those of other ranks")
+
     def extended(self, x: Tensor, dim: int) -> Tensor:
         """Return the rows followed by halo rows."""
-        rows = x.movedim(dim, 0)
-        halo = FetchHalo.apply(rows, self.ranks, self.part.halo)
-        return torch.cat([rows, halo]).movedim(0, dim)
+        rows = FetchHalo.apply(x.movedim(dim, 0), self.ranks, self.part.halo, True)
+        return rows.movedim(0, dim)
 
     def needs_halo(self, x: Tensor, dim: int, index: Any) -> bool:
         """Return whether an index into a dimension may refer to halo rows."""
-        return role_of(index) in (SOURCE, EITHER) and x.size(dim) == self.num_own
+        needs = role_of(index) in (SOURCE, EITHER) and x.size(dim) == self.num_own
+        if needs:
+            self.need_all(tag_of(index))  # ranks have other numbers of pieces
+        return needs
 
     def whole(self, x: Tensor, *, by_number: bool = True) -> Tensor:
         """Return the rows of all ranks, ordered by number if the numbers are known, else by rank.
@@ -137,6 +152,7 @@ class LocalRows:
         """
         tag = tag_of(x)
         assert tag is not None
+        self.need_all(tag)
         rows = x.movedim(tag.dim, 0)
         counts, order = self._order(len(rows), tag.ids if by_number else None)
         rows = GatherRows.apply(rows, self.ranks, counts)
@@ -184,6 +200,7 @@ class LocalRows:
 
     def numbers(self, x: Tensor, tag: Tag, dims: tuple[int, ...]) -> int:
         """Return how many elements a reduction over `dims` reads, on all ranks."""
+        self.need_all(tag)
         count = self.total(x.size(tag.dim), tag)
         for d in dims:
             count *= 1 if d == tag.dim else x.size(d)

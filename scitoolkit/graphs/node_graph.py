@@ -1,53 +1,20 @@
-"""A graph file or a partitioned graph, and a process's part of it for the training."""
+"""A graph file or a partitioned graph; reading its sizes and values imports no torch."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs import sharing
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, GraphInputs, read_graph
-from scitoolkit.graphs.losses import class_weights
-from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartitionedGraph
-from scitoolkit.graphs.sharing import Moments
-from scitoolkit.graphs.stored_part import StoredPart, whole_graph
-from scitoolkit.graphs.task import PartLoader
-from scitoolkit.io.split import SPLITS
-from scitoolkit.training.processes import on_rank_zero
-from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, join
 
-EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")
+if TYPE_CHECKING:
+    from scitoolkit.graphs.own_inputs import OwnInputs
 
-
-@dataclass(frozen=True)
-class OwnInputs:
-    """A process's part of a graph and loaders of its labelled nodes.
-
-    Attributes:
-        part: the part.
-        loaders: loaders of train, validation and test.
-        num_edges: number of edges of the whole graph.
-        num_outputs: number of classes, labels or values per node.
-        moments: mean and standard deviation of the training values; None for other targets.
-        weights: factor of each class in the loss, shape (classes,), float64; None for 1.
-        edge_facts: returns counts of self-loops, duplicate edges and isolated nodes of the graph.
-    """
-
-    part: Part
-    loaders: dict[str, PartLoader]
-    num_edges: int
-    num_outputs: int
-    moments: Moments | None
-    weights: Tensor | None
-    edge_facts: Callable[[], dict[str, int]]
+# Functions import what imports torch: `validate` does without.
 
 
 def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
@@ -73,6 +40,8 @@ def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     """Read a graph file or a partitioned graph into memory, with edge inputs as configured."""
     path = Path(path)
     if path.is_dir():
+        from scitoolkit.graphs.stored_part import whole_graph
+
         graph = whole_graph(open_parts(config, path))
     else:
         graph = read_graph(path, config.target, config.split)
@@ -146,64 +115,6 @@ class NodeGraph:
             ConfigError: the number of processes differs from the number of parts.
             DataError: inconsistent files.
         """
-        if self.stored is not None:
-            return _of_stored(self._job, self.stored, join())
-        return _of_file(self._job, self.whole, join())
+        from scitoolkit.graphs.own_inputs import own_inputs
 
-
-def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInputs:
-    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
-    part = sharing.share(graph, config.graph, ranks, owner)
-    x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
-    loaders = {
-        name: PartLoader(x, part.nodes, graph.known_labels, nodes)
-        for name, nodes in graph.parts.items()
-        if len(nodes)
-    }
-    moments = None
-    if config.data.target == "values" and len(graph.parts.get("train", ())):
-        moments = sharing.moments(
-            [lambda: graph.known_labels[graph.parts["train"]]], SingleProcess()
-        )
-    train = graph.parts.get("train", np.zeros(0, np.int64))
-    weights = class_weights(
-        config.data.class_weights, graph.num_classes, graph.known_labels[train], SingleProcess()
-    )
-    return OwnInputs(
-        part,
-        loaders,
-        graph.num_edges,
-        graph.num_classes,
-        moments,
-        weights,
-        graph.edge_facts,
-    )
-
-
-def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator) -> OwnInputs:
-    part = StoredPart(graph, ranks)
-    if config.data.edge_inputs == "ignore":
-        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None, edge_types=0)
-    x = sharing.stored_features(part, config.data.normalise)
-    labels = part.files.read("y") if "y" in part.files else np.zeros(0)
-    loaders = {}
-    for name in SPLITS:
-        if graph.header["splits"].get(name):
-            place = part.files.read(name)
-            total = graph.header["splits"][name]
-            loaders[name] = PartLoader.of_places(x, place, labels[place], total)
-    header, moments = graph.header, None
-    if config.data.target == "values" and "train" in loaders:
-        moments = sharing.moments([lambda: labels[part.files.read("train")]], ranks)
-    train = labels[part.files.read("train")] if "train" in loaders else labels[:0]
-    weights = class_weights(config.data.class_weights, header["num_outputs"], train, ranks)
-    facts = {name: header[name] for name in EDGE_FACTS}
-    return OwnInputs(
-        part,
-        loaders,
-        header["num_edges"],
-        header["num_outputs"],
-        moments,
-        weights,
-        lambda: facts,
-    )
+        return own_inputs(self._job, self.whole if self.stored is None else self.stored)

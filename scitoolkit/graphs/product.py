@@ -10,6 +10,7 @@ from scitoolkit.graphs.layout import Layout
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.ops.spmm.public import product_kernel
 from scitoolkit.ops.spmm.reference import spmm as reference_spmm
+from scitoolkit.training.ranks.collectives import FetchHalo
 from scitoolkit.training.ranks.communicator import Communicator, Wait
 
 
@@ -130,28 +131,9 @@ class _Product(torch.autograd.Function):
         return ctx.product.transposed(g), None
 
 
-class _Halo(torch.autograd.Function):
-    """Local rows followed by halo rows, differentiable."""
-
-    @staticmethod
-    def forward(ctx, x, product):
-        ctx.product, ctx.own = product, len(x)
-        far, wait = product.layout_on(x.device).gather.start(product.ranks, x)
-        wait()
-        return torch.cat([x, far])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        gather, ranks = ctx.product.layout_on(g.device).gather, ctx.product.ranks
-        back, wait = gather.start_back(ranks, g[ctx.own :])
-        wait()
-        return gather.add(g[: ctx.own].clone(), back), None
-
-
 def with_halo(product: Product, x: Tensor) -> Tensor:
     """Return local rows followed by halo rows; only on a 1D grid."""
-    return _Halo.apply(x, product)
+    return FetchHalo.apply(x, product.ranks, product.layout_on(x.device).gather, True)
 
 
 def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:

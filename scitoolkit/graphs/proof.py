@@ -49,6 +49,7 @@ class Proof:
 
     Attributes:
         fast: names of the layers that may run as sparse products.
+        whole: names of the modules that run on the rows of all nodes on every process.
         ranks: number of simulated ranks.
         error: largest relative difference, in float64 if the model runs in it.
         seconds: duration of the check.
@@ -59,6 +60,7 @@ class Proof:
     """
 
     fast: tuple[str, ...]
+    whole: tuple[str, ...]
     ranks: int
     error: float
     seconds: float
@@ -69,7 +71,7 @@ class Proof:
         """Make the model run on this process's part; return it."""
         if self.unchanged:
             return use_whole_graph(model, part)
-        return distribute(model, part, self.fast, sites=self.sites)
+        return distribute(model, part, self.fast, whole=self.whole, sites=self.sites)
 
 
 def prove(model: nn.Module, part: Part) -> Proof:
@@ -107,8 +109,10 @@ def prove(model: nn.Module, part: Part) -> Proof:
         if part.grid.size > 1 or not isinstance(failure, Unproven):
             raise failure
         log.warning("the model runs on one process only: %s", failure.what)
-        return Proof((), 1, 0.0, seconds, unchanged=True)
+        return Proof((), (), 1, 0.0, seconds, unchanged=True)
     off, size = proof.error, proof.ranks
+    for name in proof.whole:
+        log.warning("module %s runs on the rows of all nodes on every process", name)
     log.info("model checked on %d rank(s): largest difference %.1e, %.2f s", size, off, seconds)
     return replace(proof, seconds=seconds)
 
@@ -175,22 +179,37 @@ def _prove(model: nn.Module, part: Part) -> Proof:
             if problem is not None and fast and part.has_whole_rows:
                 fast = ()
                 problem, off = check.compare(graph, owner, grid, fast, reference)
+            whole: tuple[str, ...] = ()
+            if problem is not None and grid.size > 1:
+                problem, off, whole = check.with_whole_modules(
+                    graph, owner, grid, fast, reference, problem
+                )
             # Random numbers may choose another path in each pass.
             for seed in range(1, OTHER_SEEDS + 1) if reference.drew else ():
                 if problem is None:
                     other, _ = check.plain(graph, seed=seed)
-                    problem, _ = check.compare(graph, owner, grid, fast, other, seed=seed)
+                    problem, _ = check.compare(
+                        graph, owner, grid, fast, other, whole=whole, seed=seed
+                    )
             real = check.real_graph(part)
             if problem is None and part.ranks.rank == 0 and real is not None:
                 assert isinstance(part, GraphPart)
-                problem = check.compare_on_real_graph(part, real, fast)
+                problem = check.compare_on_real_graph(part, real, fast, whole)
         if problem is not None:
             raise problem
         check.sites.closed = True
         # A comparison on the real graph has reached what the training reaches; else the training is
         # held to the call sites of the small graph.
         held = part.ranks.size > 1 and real is None
-        return Proof(fast, grid.size, off, 0.0, sites=check.sites if held else None)
+        if held and check.sites.counts_rows:
+            raise ConfigError(
+                "the model takes len(x) or int(x.size(0)), the number of local rows, on a graph "
+                "that is too large to compare",
+                where="model",
+                allowed="x.size(0), whose comparisons and divisions are of all processes",
+                fix="x.size(0) instead, or train on one process",
+            )
+        return Proof(fast, whole, grid.size, off, 0.0, sites=check.sites if held else None)
     assert refusal is not None
     raise refusal
 

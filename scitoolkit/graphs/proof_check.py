@@ -80,6 +80,7 @@ class RankComparison:
         fast: Any,
         reference: Trace,
         *,
+        whole: tuple[str, ...] = (),
         seed: int = 0,
     ) -> tuple[ConfigError | None, float]:
         """Run on simulated ranks; return an error or None, and the largest difference."""
@@ -92,7 +93,9 @@ class RankComparison:
         def work(ranks: Communicator) -> tuple[Trace, Tensor]:
             part = GraphPart(graph, owner, grid, ranks, order)
             copied = copied_model(self._model).to(self._precision.dtype).train()
-            distributed = distribute(copied, part, fast, check_seed=seed, sites=self.sites)
+            distributed = distribute(
+                copied, part, fast, whole=whole, check_seed=seed, sites=self.sites
+            )
             nodes = part.nodes
             trace = traced(
                 distributed,
@@ -128,6 +131,25 @@ class RankComparison:
         fix = fix if self.sites.counts_rows else "train on one process"
         return refusal([module], what, grid.size, fix=fix), errors[worst]
 
+    def with_whole_modules(
+        self, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace, problem: Any
+    ) -> tuple[ConfigError | None, float, tuple[str, ...]]:
+        """Compare with the modules that fail on the rows of all ranks; return also their names."""
+        whole: tuple[str, ...] = ()
+        first, off = problem, np.inf
+        name = getattr(problem, "module", "")
+        while name:
+            trial = (*whole, name)
+            problem, off = self.compare(graph, owner, grid, fast, reference, whole=trial)
+            if problem is None:
+                return None, off, trial
+            later = getattr(problem, "module", "")
+            if later != name and not later.startswith(f"{name}."):
+                whole, name = (trial, later) if later not in trial else (whole, "")
+            else:
+                name = name.rpartition(".")[0]  # the module that contains it
+        return first, off, ()
+
     def real_graph(self, part: Part) -> Graph | None:
         """Return the real graph if it is small and in memory, on every process of several."""
         if not isinstance(part, GraphPart) or part.ranks.size == 1:
@@ -140,12 +162,14 @@ class RankComparison:
         features = real.dense_features(np.arange(real.num_nodes))
         return replace(real, features=features, labels=None, parts={})
 
-    def compare_on_real_graph(self, part: GraphPart, real: Graph, fast: Any) -> ConfigError | None:
+    def compare_on_real_graph(
+        self, part: GraphPart, real: Graph, fast: Any, whole: tuple[str, ...]
+    ) -> ConfigError | None:
         """Compare outputs on the real graph, with its partition."""
         reference, _ = self.plain(real, gradients=False)
         if reference.error is not None:
             return refused(reference.inside, reference.error, 1)
-        problem, _ = self.compare(real, part.owner, part.grid, fast, reference)
+        problem, _ = self.compare(real, part.owner, part.grid, fast, reference, whole=whole)
         if problem is None:
             return None
         return Unproven(f"{problem.what}, on the real graph", where="model", fix=problem.fix)
@@ -189,7 +213,13 @@ class RankComparison:
 
 
 class Unproven(ConfigError):
-    """Error for a model that is not shown to be equal to the plain one on several ranks."""
+    """Error for a model that is not shown to be equal to the plain one on several ranks.
+
+    Attributes:
+        module: name of the innermost module that was running, empty for the model itself.
+    """
+
+    module: str = ""
 
 
 def refused(inside: list[str], error: Exception, ranks: int) -> ConfigError:
@@ -212,4 +242,7 @@ def refusal(
     """Return the error that names the innermost of the modules that were running."""
     module = f"module {inside[-1]}: " if inside and inside[-1] else ""
     on = f", on {ranks} simulated ranks" if ranks > 1 else ""
-    return Unproven(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
+    error = Unproven(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
+    name = inside[-1].split(" ")[0] if inside else ""
+    error.module = "" if name.startswith("(") else name
+    return error

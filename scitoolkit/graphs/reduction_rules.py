@@ -36,6 +36,7 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         return out
     if local.ranks.size == 1:
         return func(*args, **kwargs)
+    local.need_all(tag)
     # A mean is a sum over all ranks by a count over all ranks: means of ranks with unequal numbers
     # of rows do not average to it.
     if name == "sum" or (name == "mean" and x.is_floating_point()):

@@ -18,7 +18,7 @@ from scitoolkit.graphs.adapter import named_inputs
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.losses import class_sums, label_sums, value_sums
-from scitoolkit.graphs.node_graph import OwnInputs
+from scitoolkit.graphs.own_inputs import OwnInputs
 from scitoolkit.io.loader import BatchLoader
 
 

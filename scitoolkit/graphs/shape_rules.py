@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from scitoolkit.graphs.gathered_functions import on_all_rows
 from scitoolkit.graphs.indexing import as_index
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.tags import EITHER, DistributedCount, RowCount, Tag, flat, put_tag, tag_of
@@ -21,7 +23,7 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
     # A size is used in two ways: as the extent of a new local tensor, and as the number of nodes of
     # the graph. It stays the local integer, and knows the total for the second use; the collective
     # that counts it runs only if that is asked for.
-    rows = RowCount.of(size, tag, lambda: local.total(size, tag))
+    rows = RowCount.of(size, tag, lambda: local.total(size, tag), local.note_plain_count)
     if isinstance(out, torch.Size):
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
     return rows if args[1] % x.dim() == tag.dim else out
@@ -35,7 +37,16 @@ def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) ->
     # Only the extent of the distributed dimension differs from rank to rank.
     size = x.size(tag.dim)
     others = math.prod(n for dim, n in enumerate(x.shape) if dim != tag.dim)
-    return DistributedCount.with_total(out, lambda: local.total(size, tag) * others)
+    return DistributedCount.with_total(
+        out, lambda: local.total(size, tag) * others, local.note_plain_count
+    )
+
+
+def _length(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    tag = tag_of(args[0])
+    if tag is not None and tag.dim == 0:
+        local.note_plain_count()
+    return func(*args, **kwargs)
 
 
 def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -60,17 +71,21 @@ def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
             if roles and dim == 0
             else None
         )
-        return put_tag(out, Tag(lead.dim + (lead.dim >= dim), lead.ids, role))
+        return put_tag(out, replace(lead, dim=lead.dim + (lead.dim >= dim), role=role))
     # Beside each other, features of the same rows keep the row numbers of the first; one after
     # another, rows are as many as all together, and are numbered only if all parts are.
-    ids = lead.ids
+    ids, is_section = lead.ids, lead.is_section
     if dim == lead.dim:
+        whole = (local.num_own, local.part.num_edges)
+        is_section = any(t is not None and t.is_section for t in tags) and (
+            out.size(dim) not in whole
+        )
         every = [t.ids for t in tags if t is not None and t.ids is not None]
         ids = torch.cat(every) if len(every) == len(tags) else None
     role = None
     if roles:
         role = roles[0] if all(r == roles[0] for r in roles) else EITHER
-    return put_tag(out, as_index(Tag(lead.dim, ids, role), out))
+    return put_tag(out, as_index(Tag(lead.dim, ids, role, is_section), out))
 
 
 def _flipped(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -82,7 +97,24 @@ def _flipped(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     role = tag.role[::-1] if isinstance(tag.role, tuple) and dims in ([0], [-2]) else tag.role
     flips_rows = tag.dim in [d % out.dim() for d in dims]
     ids = tag.ids.flip(0) if flips_rows and tag.ids is not None else tag.ids
-    return put_tag(out, Tag(tag.dim, ids, role))
+    return put_tag(out, replace(tag, ids=ids, role=role))
+
+
+def _split(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Tag the pieces of edges, which are split where they lie; nodes are split as on one rank."""
+    x = args[0]
+    tag, dim = tag_of(x), kwargs.get("dim", args[2] if len(args) > 2 else 0)
+    if tag is None or dim % x.dim() != tag.dim or local.ranks.size == 1:
+        return local.passed(func, name, args, kwargs)
+    if tag.role is None:
+        return on_all_rows(local, func, name, args, kwargs)
+    pieces, begin = func(*args, **kwargs), 0
+    for piece in pieces:
+        end = begin + piece.size(tag.dim)
+        ids = None if tag.ids is None else tag.ids[begin:end]
+        put_tag(piece, replace(tag, ids=ids, is_section=True))
+        begin = end
+    return pieces
 
 
 def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -95,13 +127,15 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         return out
     roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
     for part, role in zip(out, roles, strict=True):
-        put_tag(part, Tag(tag.dim - (tag.dim > dim), tag.ids, role))
+        put_tag(part, replace(tag, dim=tag.dim - (tag.dim > dim), role=role))
     return out
 
 
 RULES: dict[str, Rule] = {
     "size": _size,
     "shape": _size,
+    "__len__": _length,
+    **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split"), _split),
     "numel": _elements,
     "nelement": _elements,
     **dict.fromkeys(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,19 @@ import xarray as xr
 from torch import nn
 
 from scitoolkit.core.contracts import Loader, Task
-from scitoolkit.core.data_differences import Accepts, compare, refuse
+from scitoolkit.core.data_differences import compare, refuse
 from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.devices import device_of, placed
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Bars, Figure, Results, Verdict
+from scitoolkit.core.results import Bars, Figure, Results, Verdict, metric_words
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.losses import predictions
+from scitoolkit.graphs.node_data import NodeData, numbered_parts
 from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
@@ -42,37 +42,15 @@ from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.ensemble import members_of
 from scitoolkit.surrogate.sections import score_bars, score_table
-from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.processes import gather_objects
 from scitoolkit.training.ranks.communicator import SingleProcess
 
 log: Logger = get_logger(__name__)
 
 
-class GraphStages(Stages):
+class GraphStages(NodeData, Stages):
     """Stages of a job that trains on a graph, whose parts the processes hold."""
-
-    def open(self, config: GraphConfig, path: Any) -> NodeGraph:
-        """Return the graph, of which nothing is read yet."""
-        return NodeGraph(config, path)
-
-    def facts(self, config: GraphConfig, data: NodeGraph) -> DataFacts:
-        """Return node features, edge inputs and target."""
-        return node_facts(data.inputs, config.data.target, data.num_outputs)
-
-    def accepts(self, config: GraphConfig) -> Accepts:
-        """Allow graphs without labels."""
-        return ACCEPTS
-
-    def split(self, config: GraphConfig, data: NodeGraph) -> Parts:
-        """Return the parts that the file states.
-
-        Raises:
-            DataError: no training nodes.
-        """
-        if not data.sizes.get("train"):
-            raise DataError("no training nodes", where=data.where, allowed="`train` with nodes")
-        return _numbered(data)
 
     def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and names of the inputs, and moments of values."""
@@ -161,7 +139,7 @@ class GraphStages(Stages):
         self, config: GraphConfig, model: Any, data: NodeGraph, rows: Rows | None
     ) -> Results:
         """Compare with the baselines on the parts of which nodes are given."""
-        numbered = _numbered(data)
+        numbered = numbered_parts(data)
         chosen = [part for part in SPLITS if rows is None or set(rows) & set(numbered[part])]
         return _scored(config, model, data, chosen, {})
 
@@ -176,12 +154,6 @@ class GraphStages(Stages):
             attrs={"title": f"{config.data.target} of the nodes of {data.path.name}"},
         )
         write_fields(dataset, output)
-
-
-def _numbered(data: NodeGraph) -> dict[str, list[range]]:
-    """Return the samples of each part, numbered from train to test."""
-    ends = np.cumsum([0, *(data.sizes.get(part, 0) for part in SPLITS)]).tolist()
-    return {name: [range(a, b)] for name, (a, b) in zip(SPLITS, pairwise(ends), strict=True)}
 
 
 @torch.no_grad()
@@ -304,16 +276,20 @@ def _scored(
         f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
         f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
     ]
-    if record:
+    if record and record["processes"] > 1:
         summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
     return Results(
         title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
         verdict=Verdict.among(
-            scores, name, f"{judged} {merit} of {name}", better=target.better, rate=False
+            scores,
+            name,
+            f"{judged} {metric_words(merit)} of {name}",
+            better=target.better,
+            rate=target.better == "min",
         ),
         summary=summary,
         metrics=metrics,
-        tables=[score_table(merit.capitalize(), by_part, target.better)],
+        tables=[score_table(f"Splits: {metric_words(merit)}", by_part, target.better)],
         figures=_figures(scores, judged, merit, record),
     )
 
@@ -326,7 +302,8 @@ def _figures(
     scores: Mapping[str, float], part: str, merit: str, record: Mapping[str, Any]
 ) -> list[Figure]:
     """Return bars of the metric of each method, and of the traffic between processes."""
-    figures: list[Figure] = [score_bars(f"{part.capitalize()} {merit}", scores, f"{part} {merit}")]
+    label = f"{part} {metric_words(merit)}"
+    figures: list[Figure] = [score_bars(label, scores, label)]
     received = record.get("received_bytes", [])  # not in records of earlier versions
     if len(received) > 1:
         figures.append(

@@ -15,12 +15,19 @@ from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
 from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.graphs.targets import TargetName
 
+EDGES = ("edge_index", "adj_indptr", "indptr")
+"""Arrays of which a file of a graph has one."""
+
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of a graph job that runs unchanged."""
     if is_graph_set(data.one):
         return _of_graph_set(data)
     if not _has(data.one, "y"):
+        if data.one.suffix != ".pt" and not any(_has(data.one, name) for name in EDGES):
+            raise DataError(
+                "no graph in the file", where=str(data.one), allowed=f"one of {', '.join(EDGES)}"
+            )
         return starter_of_links(data)
     lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
     lines.key("domain", "graphs")

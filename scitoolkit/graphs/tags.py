@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 import torch
@@ -25,11 +26,14 @@ class Tag:
             numbers for nodes; edge number plus the number of nodes for edges.
         role: for a tensor of node indices, the end of the edges: `source` indices include the
             halo, `target` indices are local nodes; a tuple with an entry per row of an edge_index.
+        is_section: whether the entries are those between two constants, as in `x[:64]`. They are
+            other rows than the plain model's, and on the small graph of the check all rows.
     """
 
     dim: int
     ids: Tensor | None = None
     role: str | tuple[str, ...] | None = None
+    is_section: bool = False
 
 
 class DistributedCount(int):
@@ -40,16 +44,24 @@ class DistributedCount(int):
 
     Attributes:
         total: returns the number of rows on all ranks.
+        converted: called when `int` makes a plain number of it, which is the local one.
     """
 
     total: Callable[[], int]
+    converted: Callable[[], None]
 
     @classmethod
-    def with_total(cls, size: int, total: Callable[[], int]) -> DistributedCount:
+    def with_total(
+        cls, size: int, total: Callable[[], int], converted: Callable[[], None]
+    ) -> DistributedCount:
         """Return a count of `size` local rows."""
         count = cls(size)
-        count.total = total
+        count.total, count.converted = total, converted
         return count
+
+    def __int__(self) -> int:
+        self.converted()
+        return self.__index__()
 
     def __hash__(self) -> int:
         return int.__hash__(self)
@@ -123,11 +135,14 @@ class DistributedCount(int):
     @staticmethod
     def _computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         if any(isinstance(side, (list, tuple, str)) for side in (a, b)):
-            return function(*(int(side) if isinstance(side, int) else side for side in (a, b)))
+            return function(*(index(side) if isinstance(side, int) else side for side in (a, b)))
         if not (isinstance(a, int) and isinstance(b, int)):
             return function(_total(a), _total(b))
-        size = function(int(a), int(b))
-        return DistributedCount.with_total(size, lambda: function(_total(a), _total(b)))
+        size = function(index(a), index(b))
+        counted = next(side for side in (a, b) if isinstance(side, DistributedCount))
+        return DistributedCount.with_total(
+            size, lambda: function(_total(a), _total(b)), counted.converted
+        )
 
 
 class RowCount(DistributedCount):
@@ -140,10 +155,12 @@ class RowCount(DistributedCount):
     tag: Tag
 
     @classmethod
-    def of(cls, size: int, tag: Tag, total: Callable[[], int]) -> RowCount:
+    def of(
+        cls, size: int, tag: Tag, total: Callable[[], int], converted: Callable[[], None]
+    ) -> RowCount:
         """Return the size of a dimension with its tag."""
         count = cls(size)
-        count.tag, count.total = tag, total
+        count.tag, count.total, count.converted = tag, total, converted
         return count
 
 

@@ -1,8 +1,8 @@
-"""Steps of the calendar: months, parts of a month and parts of a year.
+"""Steps of the calendar: months, parts of a month, parts of a year and weekdays.
 
 Such times are not equally far apart in days, but they are even. Dekads (days 1, 11, 21), pentads
 and half months count equal parts of a month; the 5, 8, 10 or 16 days of satellite data begin
-again each year.
+again each year; markets and counters of traffic have the days from Monday to Friday.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _MONTH_DAYS, _DRIFT = 27.0, 3
 _MONTH_PARTS = {2: "half of a month", 3: "third of a month", 6: "sixth of a month"}
 _YEAR_PARTS = {5: 73, 8: 46, 10: 37, 16: 23}
 """Length in days, and number in a year."""
+WEEKDAY = "day of five a week"
+_THURSDAY = np.datetime64("1970-01-01")
 _LEAP_DAY = 59
 """Days of a year before 29 February."""
 
@@ -165,6 +167,9 @@ def calendar_steps(times: np.ndarray) -> CalendarSteps | None:
         return _months(civil)
     if len(times) < 4 or (between == between[0]).all():
         return None
+    weekdays = _weekdays(times) if np.median(between) == 86400 else None
+    if weekdays is not None:
+        return weekdays
     for parts, unit in _MONTH_PARTS.items():
         steps = _month_parts(civil, parts, unit)
         if steps is not None:
@@ -282,27 +287,44 @@ def _months(civil: _Civil) -> CalendarSteps | None:
     return CalendarSteps("month", counts, date_of)
 
 
+def _weekdays(times: np.ndarray) -> CalendarSteps | None:
+    """Return days counted from Monday to Friday; None if others are among them or no weekend."""
+    if times.dtype.kind != "M":
+        return None
+    dates = times.astype("M8[D]")
+    counts, time_of_day = np.busday_count(_THURSDAY, dates), times - dates
+    over_weekend = (np.diff(counts) == 1) & (np.diff(dates) == 3 * _DAY)
+    if not np.is_busday(dates).all() or not over_weekend.any() or np.ptp(time_of_day):
+        return None
+
+    def date_of(count: int) -> Any:
+        date = np.busday_offset(_THURSDAY, count, roll="forward")
+        return date.astype(times.dtype) + time_of_day[-1]
+
+    return CalendarSteps(WEEKDAY, counts, date_of)
+
+
 def _month_parts(civil: _Civil, parts: int, unit: str) -> CalendarSteps | None:
-    slots = np.minimum(civil.days // (30 // parts), parts - 1)
+    at_end = civil.days == civil.month_days - 1
+    starts = np.unique(civil.days[~at_end])
+    at_end &= ~np.isin(civil.days, starts)
+    if len(starts) + at_end.any() != parts:
+        return None
+    edges = np.append(starts, 29) if at_end.any() else starts
+    widths = np.diff([*edges, edges[0] + 30])
+    if np.ptp(widths) > _DRIFT:
+        return None
+    slots = np.where(at_end, parts - 1, np.searchsorted(starts, civil.days))
     counts = (12 * civil.years + civil.months) * parts + slots
     between = np.diff(counts)
     if not (between > 0).all() or np.median(between) != 1:
         return None
-    days: dict[int, int] = {}
-    for slot in range(parts):
-        rows = slots == slot
-        if not rows.any():
-            return None
-        at_end = (civil.days[rows] == civil.month_days[rows] - 1).all()
-        if not at_end and np.ptp(civil.days[rows]):
-            return None
-        days[slot] = -1 if at_end and np.ptp(civil.days[rows]) else int(civil.days[rows][-1])
 
     def date_of(count: int) -> Any:
         months, slot = divmod(count, parts)
         year, month = divmod(months, 12)
         last = civil.month_length(year, month) - 1
-        return civil.make(year, month, last if days[slot] < 0 else min(days[slot], last))
+        return civil.make(year, month, min(int(starts[slot]), last) if slot < len(starts) else last)
 
     return CalendarSteps(unit, counts, date_of)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import h5py
 
+from scitoolkit.core.errors import damage_named
 from scitoolkit.core.remote import STORE_FILES
 
 MAGIC = b"SciC"
@@ -118,7 +119,7 @@ def holds_streams(path: Path) -> bool:
         return True
     if not h5py.is_hdf5(path):
         return False
-    with h5py.File(path) as file:
+    with damage_named(path), h5py.File(path) as file:
         return bool(file.visititems(lambda _, item: mark_of(item) or None))
 
 

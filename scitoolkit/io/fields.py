@@ -38,7 +38,7 @@ from scitoolkit.io.coordinates import (
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
-from scitoolkit.io.table import is_table, open_table
+from scitoolkit.io.table import WORDS, is_table, open_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -384,6 +384,9 @@ def _select(
 
 def _missing_variable(name: str, dataset: xr.Dataset, where: str) -> DataError:
     present = [str(v) for v in dataset.data_vars]
+    if words := dataset.encoding.get(WORDS, {}).get(name):
+        fix = "leave the cells of missing values empty"
+        return DataError(words, where=f"{where}: column {name}", fix=fix)
     near = nearest_name(name, [str(v) for v in dataset.variables])
     return DataError(
         f"variable {name!r} not found",

@@ -1,8 +1,9 @@
 """Tables of series: CSV files with a column of times and columns of values.
 
 A wide table has one column a series. A long one (a panel) names the series in a column of text;
-its values become (time, series). Times are dates in any form that pandas reads, or numbers that
-stand for dates: YYYYMM, YYYYMMDD, years and decimal years.
+its values become (time, series). Times are dates in any form that pandas reads, columns year and
+month (day, hour), or numbers that stand for dates: YYYYMM, YYYYMMDD, YYYYDDD, years, decimal years,
+and in a column `timestamp` or `date` seconds since 1970.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv")
 SERIES_DIM = "series"
+WORDS = "words"
+"""Key of a dataset's encoding: columns left out of it and which of their values are no numbers."""
 _TIME_COLUMNS = ("time", "date", "ds", "datetime", "timestamp", "month", "year", "t", "step")
 _UNIT = re.compile(r"^(?P<name>.*\S)\s*[\[(](?P<unit>[^\])]*)[\])]$")
 _PHASE = 0.1
@@ -53,7 +56,7 @@ def open_table(path: Path) -> xr.Dataset:
     """
     import xarray as xr
 
-    table = _read(path)
+    table = _with_joined_dates(_read(path))
     where = str(path)
     column = _time_column(table)
     texts = [c for c in table.columns if c != column and table[c].dtype.kind not in "biuf"]
@@ -64,16 +67,22 @@ def open_table(path: Path) -> xr.Dataset:
             return _panel(table, column, texts, where)
         _refuse_repeated(table[column], where)
     numbers = [c for c in table.columns if c != column and c not in texts]
+    words = {str(c).strip(): _words_in(table[c]) for c in texts if table[c].notna().any()}
     if not numbers:
         raise DataError(
-            "no column of numbers",
+            "no column of numbers" + "".join(f"; {name}: {text}" for name, text in words.items()),
             where=where,
             allowed=", ".join(map(str, table.columns)),
             fix="a header line, a column of times and columns of numbers",
         )
     times = np.arange(len(table), dtype=np.float64) if column is None else table[column].values
-    values = {c: ("time", table[c].to_numpy(np.float64)) for c in numbers}
-    return _named(xr.Dataset(values, {"time": ("time", times)}))
+    # Columns of true and false stay such: whoever needs numbers refuses them by name.
+    values = {
+        c: ("time", table[c].to_numpy(bool if table[c].dtype == bool else float)) for c in numbers
+    }
+    dataset = _named(xr.Dataset(values, {"time": ("time", times)}))
+    dataset.encoding[WORDS] = words
+    return dataset
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -94,12 +103,54 @@ def _read(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, decimal=decimal, encoding="utf-8-sig", **options)
     except (ValueError, OSError) as error:
         raise DataError(f"not a table ({error})", where=str(path)) from None
+    names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
+    twice = [name for i, name in enumerate(names) if name and name in names[:i]]
+    if twice:
+        raise DataError(f"column {twice[0]!r} twice", where=str(path), fix="names that differ")
+    if not isinstance(table.index, pd.RangeIndex):
+        raise DataError(
+            f"rows of more fields than the {len(names)} names of the header",
+            where=str(path),
+            fix="a name for each column, and no separator at the end of rows",
+        )
     if decimal == ",":  # or a point all the same
         for name in table.columns:
             numbers = pd.to_numeric(table[name], errors="coerce")
             if numbers.notna().sum() == table[name].notna().sum():
                 table[name] = numbers
     return table
+
+
+_PARTS = ("year", "month", "day", "hour")
+
+
+def _with_joined_dates(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with one column of times for columns year, month (and day, and hour)."""
+    import pandas as pd
+
+    columns = {str(c).strip().lower(): c for c in table.columns if table[c].dtype.kind in "iu"}
+    parts = [columns[name] for name in _PARTS if name in columns]
+    if not {"year", "month"} <= columns.keys() or {"time", "date"} & columns.keys():
+        return table
+    wanted = {name: table[columns[name]] for name in _PARTS if name in columns}
+    if not wanted["month"].between(1, _MONTHS).all():
+        return table
+    try:
+        times = pd.to_datetime({"day": 1, **wanted})
+    except ValueError:
+        return table
+    rest = table.drop(columns=parts)
+    rest.insert(0, "time", times.dt.strftime("%Y-%m-%dT%H:%M:%S"))
+    return rest
+
+
+def _words_in(column: pd.Series) -> str:
+    """Return which values of a column are no numbers, as `-` for a missing one."""
+    import pandas as pd
+
+    stated = column.dropna().astype(str)
+    words = stated[pd.to_numeric(stated, errors="coerce").isna()]
+    return f"{len(words)} of {len(stated)} values are no numbers, the first is {words.iloc[0]!r}"
 
 
 _MONTHS, _LAST_DAY = 12, 31
@@ -129,6 +180,8 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
 
     if column.dtype.kind not in "biuf":
         day_first = _day_first(column, where)
+        if column.astype(str).str.fullmatch(r"[A-Za-z]{3}[- ]\d\d").all():  # Jan-98, of Excel
+            column = pd.to_datetime(column.str.replace(" ", "-"), format="%b-%y", errors="coerce")
         try:
             dates = pd.to_datetime(column, format="mixed", dayfirst=day_first, utc=True)
         except (ValueError, TypeError) as error:
@@ -140,7 +193,23 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     numbers = column.to_numpy(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError("a time is missing", where=f"{where}: {column.name}")
-    return dates_of_numbers(numbers, years=str(column.name).strip().lower() == "year")
+    name = str(column.name).strip().lower()
+    if name in _STAMPS and (seconds := _seconds_since_1970(numbers)) is not None:
+        return seconds
+    return dates_of_numbers(numbers, years=name == "year")
+
+
+_STAMPS = ("timestamp", "datetime", "date", "ds")
+"""Columns whose numbers are dates; those of `time` and `step` may count anything."""
+
+
+def _seconds_since_1970(numbers: np.ndarray) -> np.ndarray | None:
+    """Return whole seconds, or parts of seconds, of 1980 to 2100 as dates; None for others."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
+        years = numbers / scale / 31556952.0
+        if (numbers == numbers.round()).all() and 10 <= years.min() and years.max() < 130:
+            return numbers.astype(np.int64).astype(f"M8[{unit}]").astype("M8[ns]")
+    return None
 
 
 def _day_first(column: pd.Series, where: str) -> bool:
@@ -185,7 +254,7 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
     """Return the dates that numbers stand for; numbers that stand for none are returned.
 
     Args:
-        numbers: (T,) YYYYMM, YYYYMMDD or decimal years.
+        numbers: (T,) YYYYMM, YYYYMMDD, YYYYDDD (day of the year) or decimal years.
         years: whether whole numbers are years.
 
     Returns:
@@ -205,6 +274,9 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
     ends = float(ordered[0]), float(ordered[-1])
     dim = Dim("time", "time", len(ordered), "numbers", "", "", 1, Step(step, "", step, step), *ends)
     kind = packed_dates(dim)
+    if kind == "YYYYDDD":
+        first_days = (numbers // 1000 - 1970).astype(np.int64).astype("M8[Y]").astype("M8[D]")
+        return (first_days + (numbers % 1000 - 1).astype(np.int64)).astype("M8[ns]")
     if kind in ("YYYYMM", "YYYYMMDD"):
         whole = numbers.astype(np.int64)
         days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from scitoolkit.core.results import Bars, Figure, Lines, Multiples, Results, Ser
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import finite_arrays
+from scitoolkit.surrogate.sections import weakest
 
 MILLI = 1e3
 SHOWN_POINTS = 1500
@@ -112,6 +113,7 @@ def results(
     tables: list[Table] = []
     figures: list[Figure] = []
     panels: list[Lines] = []
+    by_element: dict[str, float] = {}
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]
@@ -145,7 +147,11 @@ def results(
         title=title,
         verdict=_verdict(metrics),
         metrics=metrics,
-        summary=_summary(metrics) + ([note] if note else []),
+        summary=[
+            *_summary(metrics),
+            *weakest("Force RMSE by element", _elements(by_element), "meV/Å"),
+            *([note] if note else []),
+        ],
         units=units,
         tables=tables,
         figures=figures,
@@ -266,12 +272,17 @@ def _baselines(model: Potential, found: Collected) -> tuple[dict[str, float], Ta
     return metrics, Table(title="RMSE against baselines", columns=columns, rows=rows, note=note)
 
 
+def _elements(by_element: Mapping[str, float]) -> dict[str, float]:
+    """Return the force RMSE of each element, named by its symbol."""
+    return {name.removeprefix("force_rmse_of_"): error for name, error in by_element.items()}
+
+
 def _element_bars(by_element: dict[str, float]) -> Bars:
-    labels = [name.removeprefix("force_rmse_of_") for name in by_element]
+    errors = _elements(by_element)
     return Bars(
         title="Force error by element",
-        labels=labels,
-        values=list(by_element.values()),
+        labels=list(errors),
+        values=list(errors.values()),
         x_label="force RMSE [meV/Å]",
     )
 

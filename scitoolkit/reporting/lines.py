@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Lines, Series, number
+from scitoolkit.core.results import Lines, Series, metric_words, number
 from scitoolkit.reporting.style import COLOURS, new_figure, plain, say_empty, style
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
         units[quantity] = str(row.get("unit") or "")
     # The loss comes first; the other quantities keep the order of the log.
     names = sorted(grouped, key=lambda quantity: quantity != "loss")
-    return [_curve(n, grouped[n], units[n]) for n in names if not _is_constant(grouped[n])]
+    return [
+        _curve(metric_words(n), grouped[n], units[n]) for n in names if not _is_constant(grouped[n])
+    ]
 
 
 def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:

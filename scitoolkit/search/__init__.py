@@ -9,6 +9,10 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.search import spaces as spaces
+    from scitoolkit.search.declarations import chain as chain
+    from scitoolkit.search.declarations import choice as choice
+    from scitoolkit.search.declarations import integer as integer
+    from scitoolkit.search.declarations import real as real
     from scitoolkit.search.evaluators import Evaluator as Evaluator
     from scitoolkit.search.evaluators import EvaluatorConfig as EvaluatorConfig
     from scitoolkit.search.evaluators import InProcess as InProcess
@@ -20,10 +24,6 @@ if TYPE_CHECKING:
     from scitoolkit.search.history import History as History
     from scitoolkit.search.history import load_history as load_history
     from scitoolkit.search.manager import Search as Search
-    from scitoolkit.search.parameters import chain as chain
-    from scitoolkit.search.parameters import choice as choice
-    from scitoolkit.search.parameters import integer as integer
-    from scitoolkit.search.parameters import real as real
     from scitoolkit.search.pruning import MedianPruning as MedianPruning
     from scitoolkit.search.space import Space as Space
     from scitoolkit.search.strategies import Proposal as Proposal
@@ -65,12 +65,12 @@ _HOMES: dict[str, str | None] = {
     "SuccessiveHalving": "strategies.halving",
     "Threads": "evaluators",
     "TrialContext": "trial",
-    "chain": "parameters",
-    "choice": "parameters",
-    "integer": "parameters",
+    "chain": "declarations",
+    "choice": "declarations",
+    "integer": "declarations",
     "load_history": "history",
     "to_dataframe": "table",
-    "real": "parameters",
+    "real": "declarations",
     "spaces": None,
 }
 __all__ = [

@@ -99,6 +99,7 @@ class BudgetConfig(Config):
 
     @model_validator(mode="after")
     def _every_key_is_read(self) -> BudgetConfig:
+        # A value equal to the default counts as unset: resolved configurations state every key.
         fields = type(self).model_fields
         for key in ("workers", "threads", "gpus", "trial_seconds", "trial_memory"):
             if key not in self.evaluator.reads and getattr(self, key) != fields[key].default:
@@ -184,6 +185,7 @@ class SearchConfig(SeededConfig):
     @field_validator("space")
     @classmethod
     def _space_is_one(cls, space: str | dict[str, Any]) -> str | dict[str, Any]:
+        # Made here only for its errors, so that they are reported with those of other keys.
         try:
             _ = make_space(space)
         except ConfigProblems as error:
@@ -213,6 +215,7 @@ def make_space(space: str | dict[str, Any]) -> Space:
     if isinstance(space, str):
         return spaces.get(space)
     parameters = dict(space)
+    # `base` may also be the name of a parameter, whose values are a list or a mapping.
     named = isinstance(parameters.get("base"), str)
     start = spaces.description(parameters.pop("base")) if named else {}
     return Space({**start, **parameters})

@@ -13,7 +13,8 @@ from typing import Any
 from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
-from scitoolkit.search.parameters import Choice, Integer, Variable, json_data
+from scitoolkit.search.json_values import json_data
+from scitoolkit.search.parameters import Choice, Integer, Variable
 from scitoolkit.search.reports import read_reports, trial_folder
 from scitoolkit.search.trial import Trial
 from scitoolkit.search.trial_log import read_events
@@ -52,6 +53,7 @@ class OptunaCopy:
         events = read_events(self.directory)
         history = History.from_events(events)
         assert history.space is not None
+        # Optuna refuses a second range of one name in a study: a changed space needs another one.
         described = json_data(history.space.describe())
         if described != self._space:
             self._begin(history)
@@ -60,6 +62,7 @@ class OptunaCopy:
         for trial in history.searched:
             if trial.outside or trial.id in self._finished:
                 continue
+            # The log has the epochs of ended trials; those of running ones are in their folders.
             if trial.status == "running":
                 trial.epochs += read_reports(trial_folder(self.directory, trial.id))
             made = _optuna_trial(trial, kinds, history, float(events[0].get("time", 0.0)))
@@ -95,6 +98,7 @@ class OptunaCopy:
                 self.storage.set_trial_intermediate_value(number, epoch, value)
         if not made.state.is_finished():
             return
+        # A finished trial cannot be changed: its state is the last thing that is written.
         for name, value in made.user_attrs.items():
             self.storage.set_trial_user_attr(number, name, value)
         self.storage.set_trial_state_values(number, made.state, made.values)
@@ -117,6 +121,7 @@ def _optuna_trial(
         "seed": trial.seed,
         **({"failure": trial.failure} if trial.failure else {}),
     }
+    # Losses are negated values of what is maximised; Optuna has the values and the direction.
     values = [
         -loss if o.direction == "max" else loss
         for o, loss in zip(history.objectives, trial.values, strict=False)

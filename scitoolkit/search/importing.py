@@ -14,7 +14,8 @@ from typing import Any
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
-from scitoolkit.search.parameters import Choice, Integer, Parameter, without_numpy
+from scitoolkit.search.json_values import without_numpy
+from scitoolkit.search.parameters import Choice, Integer, Parameter
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.trial import Objective
 

@@ -19,8 +19,8 @@ from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.importing import ImportedTrial, read_trials
+from scitoolkit.search.json_values import json_data
 from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
-from scitoolkit.search.parameters import json_data
 from scitoolkit.search.pruning import MedianPruning
 from scitoolkit.search.record import SearchRecord
 from scitoolkit.search.space import Codes, Space

@@ -10,12 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.log import get_logger
-
-logger = get_logger(__name__)
+from scitoolkit.search.json_values import is_finite, is_listed, not_json, same_value
 
 When = Mapping[str, Sequence[Any]]
 Code = int | float
@@ -52,9 +47,9 @@ class Choice:
         except (TypeError, ValueError):
             return (
                 "values must be finite numbers, strings, true, false, null, or lists and mappings "
-                f"of them; {_not_json(self.values)}"
+                f"of them; {not_json(self.values)}"
             )
-        repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
+        repeated = [v for i, v in enumerate(self.values) if is_listed(v, self.values[:i])]
         return f"value {repeated[0]!r} is listed twice" if repeated else _prior_problem(self)
 
     def value(self, code: Code) -> Any:
@@ -68,7 +63,7 @@ class Choice:
             ValueError: the value is outside the parameter's range.
         """
         for index, candidate in enumerate(self.values):
-            if _same(candidate, value):
+            if same_value(candidate, value):
                 return index
         raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
 
@@ -121,6 +116,8 @@ class Stepped(ABC):
             return wrong
         if self.step <= 0:
             return f"step {self.step} is not positive"
+        if self.low < self.high < self.low + self.step:
+            return f"step {self.step} is larger than the range {self.low} ... {self.high}"
         return _range_problem(self.low, self.high, self.log) or _prior_problem(self)
 
     def unit(self, value: float) -> float:
@@ -368,177 +365,6 @@ Parameter = Choice | Integer | Grid | Real | Chain
 Variable = Choice | Integer | Grid | Real
 
 
-def choice(*values: Any, when: When | None = None, prior: Any = None) -> Choice:
-    """Return a categorical parameter with the given values; see `Choice`."""
-    return Choice(_values(values), _read_when(when), without_numpy(prior))
-
-
-def integer(
-    low: int,
-    high: int,
-    *,
-    step: int = 1,
-    log: bool = False,
-    when: When | None = None,
-    prior: int | None = None,
-    spread: float = SPREAD,
-) -> Integer | Choice:
-    """Return an integer parameter between two inclusive bounds; see `Integer`.
-
-    Equal bounds give a choice of one value. Integers of other libraries become plain ones.
-    `prior` and `spread` are those of `real`.
-    """
-    low, high, step = _whole(low), _whole(high), _whole(step)
-    if _is_one_value(low, high):
-        return Choice((low,), _read_when(when))
-    expected = without_numpy(prior)
-    return Integer(low, high, step, bool(log), _read_when(when), expected, float(spread))
-
-
-def real(
-    low: float,
-    high: float,
-    *,
-    step: float | None = None,
-    log: bool = False,
-    when: When | None = None,
-    prior: float | None = None,
-    spread: float = SPREAD,
-) -> Real | Grid | Choice:
-    """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`.
-
-    Equal bounds give a choice of one value. Near `prior` the best value is expected: samples are
-    normal around it with a standard deviation of `spread` of the range (of its logarithm if
-    `log`), a quarter of them uniform, and the Gaussian process prefers it as long as it has few
-    trials.
-
-    Example:
-        >>> rate = real(1e-5, 1, log=True, prior=1e-3, spread=0.1)
-        >>> draws = sorted(rate.sample(random.Random(seed)) for seed in range(1000))
-        >>> 8e-4 < draws[500] < 1.25e-3
-        True
-    """
-    low, high = _float("low", low), _float("high", high)
-    if _is_one_value(low, high):
-        return Choice((low,), _read_when(when))
-    expected = None if prior is None else _float("prior", prior)
-    more = bool(log), _read_when(when), expected, _float("spread", spread)
-    return Real(low, high, *more) if step is None else Grid(low, high, _float("step", step), *more)
-
-
-def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
-    """Return an architecture parameter: nodes with optional skip connections; see `Chain`."""
-    return Chain(nodes, tuple(choices), reach, _read_when(when))
-
-
-def read_parameter(name: str, plain: Any) -> Parameter:
-    """Return the parameter described by plain data from YAML or Python.
-
-    Args:
-        name: of the parameter, for messages.
-        plain: a parameter, a list of values, a single value, or a mapping with the keys of one
-            parameter type.
-
-    Raises:
-        ConfigError: the data describes no parameter.
-
-    Example:
-        >>> read_parameter("layers", [1, 2, 3]).values
-        (1, 2, 3)
-        >>> read_parameter("lr", {"low": 1e-4, "high": 1e-2, "log": True}).log
-        True
-    """
-    if isinstance(plain, Choice | Integer | Grid | Real | Chain):
-        return plain
-    if isinstance(plain, list | tuple | range | np.ndarray):
-        return Choice(_values(plain))
-    if not isinstance(plain, Mapping):
-        return Choice((without_numpy(plain),))
-    keys = plain.keys() - {"when"}
-    try:
-        when = _read_when(plain.get("when"))
-        if {"values"} <= keys <= {"values", "prior"}:
-            values = _read_list(plain["values"], "values")
-            return Choice(values, when, without_numpy(plain.get("prior")))
-        if {"low", "high"} <= keys <= {"low", "high", "log", "step", "prior", "spread"}:
-            return _number(plain, when)
-        if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:
-            nodes, reach = plain["nodes"], plain.get("reach", 0)
-            return Chain(int(nodes), _read_list(plain["choices"], "choices"), int(reach), when)
-    except (TypeError, ValueError, ConfigError) as error:
-        raise ConfigError(
-            f"{plain!r} does not describe a parameter ({error})", where=f"space.{name}"
-        ) from None
-    raise ConfigError(
-        f"keys {', '.join(sorted(map(str, keys))) or 'none'} describe no parameter",
-        where=f"space.{name}",
-        allowed="[VALUE, ...] | {values, prior} | {low, high, log, step, prior, spread} | {nodes, "
-        "choices, reach}, each optionally with `when`",
-    )
-
-
-def _number(plain: Mapping[str, Any], when: When) -> Parameter:
-    low, high, step, log = plain["low"], plain["high"], plain.get("step"), plain.get("log", False)
-    if not isinstance(log, bool | np.bool_):
-        raise ValueError(f"`log` is {log!r}, not true or false")
-    for name in ("low", "high"):
-        if isinstance(plain[name], bool | np.bool_):
-            raise ValueError(f"`{name}` is {plain[name]}, not a number")
-    low, high, step = _whole(low), _whole(high), _whole(step)
-    more: dict[str, Any] = {"log": bool(log), "when": when, "prior": plain.get("prior")}
-    more["spread"] = _float("spread", plain.get("spread", SPREAD))
-    if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
-        if high == low + 1 and not log:
-            logger.warning(
-                "{low: %d, high: %d} are the integers %d and %d; write %d.0 for real numbers",
-                *(low, high, low, high, low),
-            )
-        return integer(low, high, step=1 if step is None else step, **more)
-    return real(low, high, step=step, **more)
-
-
-def _read_list(value: Any, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple | range | np.ndarray):
-        raise ValueError(f"`{name}` is {value!r}, not a list")
-    return _values(value)
-
-
-def _values(values: Sequence[Any] | np.ndarray) -> tuple[Any, ...]:
-    """Return the values of a list, range or array as plain numbers."""
-    return tuple(map(without_numpy, values))
-
-
-def _whole(number: Any) -> Any:
-    """Return an integer of any library as a plain one, other values as they are."""
-    return int(number) if isinstance(number, np.integer) else number
-
-
-def _float(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{name} is {value!r:.60}, not a number", where="real") from None
-
-
-def _is_one_value(low: Any, high: Any) -> bool:
-    number = (int, float)
-    plain = isinstance(low, number) and isinstance(high, number)
-    return plain and not isinstance(low, bool) and low == high and _is_finite(low)
-
-
-def _read_when(plain: Any) -> When:
-    if plain is None:
-        return {}
-    if not isinstance(plain, Mapping):
-        raise ConfigError(f"`when` is {plain!r}", allowed="{PARAMETER: [VALUE, ...]}")
-    out = {}
-    for name, values in plain.items():
-        values = without_numpy(values)
-        several = isinstance(values, list | tuple | range)
-        out[str(name)] = list(_values(values)) if several else [values]
-    return out
-
-
 def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
     return {**plain, "when": {k: list(v) for k, v in when.items()}} if when else plain
 
@@ -586,27 +412,9 @@ def _unit(value: float, low: float, high: float, log: bool) -> float:
     return (value - low) / (high - low)
 
 
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer beyond double precision
-        return False
-
-
-def _not_json(values: Sequence[Any]) -> str:
-    """Return which of the values JSON cannot hold, and what to write for several values."""
-    for value in values:
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
-            break
-    text = f"{value!r:.60} is a {type(value).__name__}"
-    return text if isinstance(value, float | str) else f"{text} (for its elements: list(...))"
-
-
 def _not_finite(numbers: Mapping[str, Any]) -> str:
     for name, number in numbers.items():
-        if not isinstance(number, int | float) or not _is_finite(number):
+        if not isinstance(number, int | float) or not is_finite(number):
             return f"{name} {number!r} is not a finite number"
     return ""
 
@@ -627,41 +435,3 @@ def _near(code: int, levels: int, rng: random.Random) -> int:
             return moved
     other = rng.randrange(levels - 1)
     return other + (other >= code)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal in JSON, where lists and tuples are the same.
-
-    Strings of a configuration file are of a class of their own, which remembers their line.
-    """
-    # In Python True == 1, in JSON they differ: the types are compared as well.
-    if (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) and a == b:
-        return True
-    if isinstance(a, list | tuple | Mapping) and isinstance(b, list | tuple | Mapping):
-        return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
-    number = (int, float)
-    plain = isinstance(a, number) and isinstance(b, number)
-    return plain and not isinstance(a, bool) and not isinstance(b, bool) and a == b
-
-
-def _is_in(value: Any, others: Sequence[Any]) -> bool:
-    return any(_same(other, value) for other in others)
-
-
-def without_numpy(value: Any) -> Any:
-    """Return numpy's scalars and arrays as plain numbers and lists, other values as they are.
-
-    Example:
-        >>> without_numpy(np.int64(3)), without_numpy(np.arange(2)), without_numpy("a")
-        (3, [0, 1], 'a')
-    """
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-def json_data(value: Any) -> Any:
-    """Return data with JSON's types: string keys, tuples as lists."""
-    if isinstance(value, Mapping):
-        return {str(k): json_data(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_data(v) for v in value]
-    return value

@@ -17,7 +17,7 @@ from typing import Any
 from scitoolkit.core.errors import CheckpointError, ConfigError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import Event, History, checked_header
-from scitoolkit.search.parameters import json_data
+from scitoolkit.search.json_values import json_data
 from scitoolkit.search.replay import Replay
 from scitoolkit.search.reports import trial_folder
 from scitoolkit.search.space import Codes, Space

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scitoolkit.core.errors import CheckpointError, ConfigError
-from scitoolkit.search.parameters import json_data
+from scitoolkit.search.json_values import json_data
 from scitoolkit.search.space import Space
 from scitoolkit.search.trial_log import Event
 

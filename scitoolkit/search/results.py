@@ -20,6 +20,7 @@ from scitoolkit.core.results import (
     Series,
     Table,
     Verdict,
+    metric_words,
     number,
 )
 from scitoolkit.search.history import History
@@ -120,7 +121,7 @@ def _verdict(history: History) -> Verdict | None:
     verdict = Verdict.among(
         {"winner": number(ours), **others},
         "winner",
-        f"{_spoken(objective.name)} of the winner ({seeds})",
+        f"{metric_words(objective.name)} of the winner ({seeds})",
         better=objective.direction,
         rate=objective.direction == "min",
     )
@@ -139,17 +140,6 @@ def _without_network(history: History, first: Mapping[str, Any]) -> float | None
     runs = [history.trials[number].metrics for number in first["runs"]]
     measured = [value for metrics in runs if (value := metrics.get(name)) is not None]
     return float(np.mean(measured)) if measured else None
-
-
-def _spoken(name: str) -> str:
-    """Return a metric's name as words.
-
-    Example:
-        >>> _spoken("validation_rmse")
-        'validation RMSE'
-    """
-    acronyms = {"rmse": "RMSE", "mse": "MSE", "mae": "MAE", "nrmse": "NRMSE", "vrmse": "VRMSE"}
-    return " ".join(acronyms.get(word, word) for word in name.split("_"))
 
 
 def _capital(text: str) -> str:
@@ -180,7 +170,7 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
         )
     finalists = history.finalists()
     if finalists and best is not None:
-        name, first = _spoken(history.objectives[0].name), finalists[0]
+        name, first = metric_words(history.objectives[0].name), finalists[0]
         noise = first["spread"]
         text = f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g} "
         if best.values:
@@ -227,7 +217,7 @@ def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
         return []
     sign = _sign(history)
     gain = sign * without - first["mean"]
-    name = _spoken(objective.name)
+    name = metric_words(objective.name)
     values = f"{name} {sign * first['mean']:.4g} with it, {without:.4g} without"
     if gain <= 0:
         return [f"The searched network does not beat the forecast without one: {values}."]
@@ -295,7 +285,7 @@ def finalist_table(history: History) -> Table | None:
         return None
     columns = [
         "trial",
-        f"mean {history.objectives[0].name}",
+        f"mean {metric_words(history.objectives[0].name)}",
         "seed spread",
         "seeds",
         "in the search",
@@ -352,7 +342,7 @@ def trajectory_figures(history: History) -> list[Figure]:
     order = [float(t.id) for t in trials]
     values = [t.values[0] for t in trials]
     best = np.minimum.accumulate(values)
-    name = _spoken(objective.name)
+    name = metric_words(objective.name)
     worst_shown = _worst_shown(values)
     far = [t for t, value in zip(trials, values, strict=True) if value > worst_shown]
     shown = [None if v > worst_shown else sign * v for v in values]
@@ -452,9 +442,9 @@ def front_figure(history: History) -> Figure | None:
     ]
     spread = [p[0] for p in points]
     return Points(
-        title=f"{_capital(_spoken(y))} against {_spoken(x)}",
-        x_label=_spoken(x),
-        y_label=_spoken(y),
+        title=f"{_capital(metric_words(y))} against {metric_words(x)}",
+        x_label=metric_words(x),
+        y_label=metric_words(y),
         series=series,
         joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
@@ -543,7 +533,7 @@ def parallel_figure(history: History, space: Space) -> Figure:
         axes=axes,
         rows=rows,
         colour=[sign * t.values[0] for t in trials],
-        colour_label=_spoken(history.objectives[0].name),
+        colour_label=metric_words(history.objectives[0].name),
         marked=marked,
         note=f"The {len(places)} parameters with the largest effect; {left_out} are left out."
         if left_out

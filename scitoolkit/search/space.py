@@ -17,15 +17,9 @@ from typing import Any
 from scitoolkit.core.config import ConfigProblems, Problem
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import did_you_mean, nearest_name
-from scitoolkit.search.parameters import (
-    Chain,
-    Parameter,
-    Real,
-    Variable,
-    json_data,
-    read_parameter,
-    without_numpy,
-)
+from scitoolkit.search.declarations import read_parameter
+from scitoolkit.search.json_values import json_data, without_numpy
+from scitoolkit.search.parameters import Chain, Parameter, Real, Variable
 
 Codes = tuple[Any, ...]
 Configuration = dict[str, Any]
@@ -79,6 +73,9 @@ class Space:
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
         for name, plain in parameters.items():
+            if not str(name) or str(name) in self.parameters:
+                what = "another parameter has that name" if str(name) else "a parameter has no name"
+                problems.append(Problem(f"space.{name}", what))
             try:
                 self.parameters[str(name)] = read_parameter(str(name), plain)
             except ConfigError as error:
@@ -270,6 +267,11 @@ class Space:
         for name, parameter in self.parameters.items():
             parts = parameter.parts(name) if isinstance(parameter, Chain) else {name: parameter}
             self._widths[name] = len(parts)
+            shared = next((part for part in parts if part in out), "")
+            if shared:
+                raise ConfigProblems(
+                    [Problem(f"space.{name}", f"{shared} is a parameter and a part of a chain")]
+                )
             out.update(parts)
         return out
 

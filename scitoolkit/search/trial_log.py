@@ -77,8 +77,12 @@ class TrialLog:
             if not shared and os.fstat(self._file).st_size > end:  # a line that was cut
                 os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
-        except OSError as error:
-            raise disk_error(error, self.path) from None
+        except BaseException as error:
+            # A damaged log can be mended and opened again by this process.
+            self._release()
+            if isinstance(error, OSError):
+                raise disk_error(error, self.path) from None
+            raise
         self._end = end
         self._flusher = _Flusher(self._file)
 
@@ -168,17 +172,20 @@ class TrialLog:
             return
         self._flusher.finish()
         os.close(self._file)
-        if self.shared:
-            # Before its lock is released: others see a manager that is alive or none, but no stale
-            # file.
-            self._name_of(self.manager).unlink(missing_ok=True)
-        for lock in self._locks:
-            os.close(lock)
+        self._release()
         self._file = -1
         try:
             self._flusher.check()
         except OSError as error:
             raise disk_error(error, self.path) from None
+
+    def _release(self) -> None:
+        if self.shared and self.manager:
+            # Before its lock is released: others see a manager that is alive or none, but no stale
+            # file.
+            self._name_of(self.manager).unlink(missing_ok=True)
+        while self._locks:
+            os.close(self._locks.pop())
 
     def __enter__(self) -> TrialLog:
         """Return self."""

@@ -16,6 +16,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.mask import pack
 from scitoolkit.superresolution.config import CropConfig
+from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.grid import Grid, oriented, time_nodes
 from scitoolkit.superresolution.masked import cut, filled, valid_nodes
 from scitoolkit.superresolution.simulations import Simulations
@@ -147,6 +148,8 @@ class CropSource:
         for key in symmetries.shift:
             if grid.periods[grid.dims.index(key)] is None:
                 raise ConfigError(f"{key} is not periodic", where="crop.symmetries.shift")
+        for key in (*symmetries.shift, *symmetries.mirror):
+            self._require_even(key)
         for names in symmetries.mirror.values():
             unknown = [n for n in names if n not in fields]
             if unknown:
@@ -155,6 +158,24 @@ class CropSource:
                     where="crop.symmetries.mirror",
                     allowed=", ".join(fields),
                 )
+
+    def _require_even(self, dim: str) -> None:
+        """Refuse to move the values of a whole period whose nodes are uneven.
+
+        Such values are moved by whole nodes while the coordinates remain (`_transform`,
+        `_mirrored`), which is the same periodic flow only if all nodes have the same distance.
+        """
+        axis = self.grid.dims.index(dim)
+        nodes, period = self.grid.nodes[axis], self.grid.periods[axis]
+        if period is None or not self.layout.whole[axis]:
+            return
+        if not is_even(np.append(nodes, nodes[0] + period)):
+            raise ConfigError(
+                f"{dim} has uneven nodes, and crops hold its whole period",
+                where="crop.symmetries",
+                allowed=f"an evenly spaced {dim}, or crops of a part of it",
+                fix=f"remove {dim} from crop.symmetries, or set crop.size.{dim}",
+            )
 
     def _windows(self) -> list[int]:
         """Return the number of positions of a crop along time in each simulation.

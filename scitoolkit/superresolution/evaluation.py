@@ -164,11 +164,15 @@ def _statistics_lost(metrics: Mapping[str, Any]) -> list[str]:
         if best and measured[best] < ours:
             scale, unit = (1, "decades") if key in _SPECTRUM_NAMES else (100, "%")
             name = key.removesuffix("_error").replace("_", " ")
+            for person in ("taylor", "kolmogorov"):
+                name = name.replace(person, person.capitalize())
             rival = f"{best} {scale * measured[best]:.3g} {unit}"
-            lost.append(f"{name} ({rival}, model {scale * ours:.3g} {unit})")
+            text = f"{name} ({rival}, model {scale * ours:.3g} {unit})"
+            lost.append((ours / measured[best] if measured[best] else math.inf, text))
     if not lost:
         return []
-    return [f"Interpolation has a smaller error than the model in: {', '.join(lost)}."]
+    named = ", ".join(text for _, text in sorted(lost, reverse=True))
+    return [f"Interpolation has a smaller error than the model in: {named}."]
 
 
 def over_simulations(results: Sequence[Results], fields: Sequence[str]) -> Results:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.contracts import Batch
+from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import BoundaryConfig, PdeConfig
@@ -95,6 +95,8 @@ class SuperresolutionTask:
     ) -> None:
         self.model: nn.Module = model
         self.kind: str = loss
+        # Whether this optimizer step is in `steps_seen`; None without a trainer: each loss counts.
+        self._counted: bool | None = None
         self.boundary_weight: float = boundary_weight
         self.physics: Physics | None = (
             physics if physics is not None and physics.config.weight > 0 else None
@@ -161,6 +163,16 @@ class SuperresolutionTask:
         assert self.physics is not None
         return self.physics.evaluate(streams, points, batch.get("origin"))
 
+    def at(self, progress: Progress) -> None:
+        """Receive the progress, before every optimizer step and every validation.
+
+        The warm-up counts optimizer steps: batches that a step accumulates, the evaluations of a
+        closure and measurements of memory are losses of the same step.
+        """
+        if self.physics is not None and self.physics.config.warmup_steps:
+            self._model.steps_seen.fill_(progress.step)
+            self._counted = False
+
     def _gamma(self) -> Tensor | float:
         """Return the weight of the residuals, which grows linearly during the warm-up."""
         assert self.physics is not None
@@ -168,9 +180,11 @@ class SuperresolutionTask:
         if not config.warmup_steps:
             return config.weight
         seen = self._model.steps_seen
-        if self.model.training:
+        if self.model.training and not self._counted:
             # In place: the buffer itself counts, and is saved with the weights.
             seen += 1
+            if self._counted is not None:
+                self._counted = True
         return config.weight * torch.clamp(seen / config.warmup_steps, max=1.0).float()
 
     def _weighted(self, parts: dict[str, Tensor]) -> Tensor:

@@ -89,7 +89,7 @@ class SurrogateJob(TrainingJob):
                     "units": {v.name: v.units for v in opened.facts.variables},
                     **told,
                     "samples": sizes(opened.parts),
-                    **first_step(begun),
+                    **first_step(begun, config.training.steps),
                 }
             finally:
                 begun.close()

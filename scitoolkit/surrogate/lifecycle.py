@@ -175,19 +175,51 @@ def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
     return Start(opened, model, task, loaders)
 
 
-def first_step(begun: Start) -> dict[str, Any]:
-    """Return the loss of the first batch and sizes, for a dry run; nothing without a task."""
+def first_step(begun: Start, steps: int | None) -> dict[str, Any]:
+    """Return the loss of the first batch, sizes and times, for a dry run; nothing without a task.
+
+    Args:
+        begun: the start of a training.
+        steps: of the training, None if it is counted in epochs.
+    """
     if begun.task is None:
         return {}
     loader = begun.loaders["train"]
-    loss, parts = begun.task.loss(first_batch(loader))
+    batch = first_batch(loader)
+    loss, parts = begun.task.loss(batch)
+    seconds = _seconds_per_step(begun.task, batch, loss)
     explain = getattr(loader, "explain", None)
     return {
         "parameters": sum(p.numel() for p in begun.task.model.parameters()),
         "first_loss": float(loss.detach()),
         **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
+        "seconds_per_step": float(f"{seconds:.2g}"),
+        **({"training": f"{steps} steps, about {_duration(steps * seconds)}"} if steps else {}),
         **({"loader": explain()} if explain else {}),
     }
+
+
+def _seconds_per_step(task: Task, batch: Batch, loss: Any) -> float:
+    """Return the time of a loss and its gradients, after a first time that compiles them."""
+    if loss.requires_grad:
+        loss.backward()
+    started = time.perf_counter()
+    again, _ = task.loss(batch)
+    if again.requires_grad:
+        again.backward()
+    return time.perf_counter() - started
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration with the unit that a person would use.
+
+    Example:
+        >>> _duration(8.2), _duration(610), _duration(9000)
+        ('8 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def first_batch(loader: Any) -> Batch:

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.core.results import Bars, Results, Table, Verdict, metric_words
 
 Better = Literal["min", "max"]
 
+ALIKE = 0.05
+"""Share of the larger score below which two scores are not told apart in a sentence."""
 
 SKILLS = frozenset({"r2"})
 """Scores of which the highest is best beside errors, of which the lowest is."""
+
+
+def weakest(
+    what: str, scores: Mapping[str, float], unit: str = "", better: Better = "min"
+) -> list[str]:
+    """Return a sentence that names where a model is worst and best; none if it is alike everywhere.
+
+    Args:
+        what: the score and over which parts it is compared, at the start of a sentence.
+        scores: by part.
+        unit: of the scores.
+        better: whether the highest or the lowest is best.
+
+    Example:
+        >>> weakest("Force RMSE by element", {"C": 358.2, "H": 142.0}, "meV/Å")
+        ['Force RMSE by element: worst for C (358 meV/Å), best for H (142 meV/Å).']
+    """
+    finite = {part: score for part, score in scores.items() if math.isfinite(score)}
+    best, worst = (choose(finite, key=finite.__getitem__, default="") for choose in (min, max))
+    if not finite or abs(finite[worst] - finite[best]) <= ALIKE * abs(finite[worst]):
+        return []
+    if better == "max":
+        best, worst = worst, best
+    shown = [f"{part} ({finite[part]:.3g}{f' {unit}' * bool(unit)})" for part in (worst, best)]
+    return [f"{what}: worst for {shown[0]}, best for {shown[1]}."]
 
 
 def score_table(title: str, scores: Mapping[str, Mapping[str, float]], better: Better) -> Table:
@@ -22,20 +50,20 @@ def score_table(title: str, scores: Mapping[str, Mapping[str, float]], better: B
         scores: by method, then by column.
         better: whether the highest or the lowest is best.
     """
-    columns = ["method", *next(iter(scores.values()))]
+    names = ["method", *next(iter(scores.values()))]
     return Table(
         title=title,
-        columns=columns,
+        columns=[metric_words(name) for name in names],
         rows=[[m, *s.values()] for m, s in scores.items()],
         best=better,
-        opposite=[name for name in columns if name in SKILLS and better == "min"],
+        opposite=[metric_words(name) for name in names if name in SKILLS and better == "min"],
     )
 
 
 def score_bars(heading: str, scores: Mapping[str, float], label: str) -> Bars:
     """Return bars of one score by method, the first of which is the model."""
     return Bars(
-        title=f"{heading} compared with the baselines",
+        title=f"{heading[:1].upper()}{heading[1:]} compared with the baselines",
         labels=list(scores),
         values=list(scores.values()),
         x_label=label,
@@ -75,7 +103,7 @@ def compared(
     return Results(
         title=title,
         verdict=Verdict.among(
-            merits, model, f"{label} of {model}", better=better, rate=False, unit=unit
+            merits, model, f"{label} of {model}", better=better, rate=better == "min", unit=unit
         ),
         summary=list(summary),
         metrics=metrics,

@@ -43,16 +43,17 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     Raises:
         ConfigError: the strategy does not support the number of processes; raised on every rank
             before joining.
-        BackendError: the processes did not find each other in time.
+        BackendError: there is no GPU, or the processes did not find each other in time.
         LostRank: another rank was lost; the message names it.
     """
     place = process_environment()
     strategy = config.strategy_on(place.world_size)
+    # Also of a lone process: it would miss the GPU only after the data are read and fitted.
+    device = choose_device(config.device, "training.device")
     lone = place.world_size == 1 and not strategy.needs_process_group
     if lone or dist.is_initialized():
         yield
         return
-    device = choose_device(config.device, "training.device")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -61,9 +61,9 @@ def read(numbers: list[Tensor]) -> list[float]:
         >>> read([torch.tensor(1.5), torch.tensor([2.0])])
         [1.5, 2.0]
     """
-    if all(number.device.type == "cpu" for number in numbers):
+    home = next((number.device for number in numbers if not number.is_cpu), None)
+    if home is None:
         return [number.item() for number in numbers]
-    home = next(number.device for number in numbers if number.device.type != "cpu")
     return torch.stack([n.detach().reshape(()).to(home, torch.float64) for n in numbers]).tolist()
 
 
@@ -252,10 +252,11 @@ class OptimizerStep:
         if only_checked:
             measured = self._any_not_finite(gradients)
         else:
-            measured = self._strategy.norm(gradients) if gradients else self._found.zero_()
+            measured = self._strategy.norm(gradients) if gradients else self._found
         norm, *losses = read([measured, *(loss for _, loss, _ in parts if alone)])
-        if only_checked:
-            norm = math.inf if norm else 0.0
+        if only_checked and norm:
+            self._found.zero_()
+            norm = math.inf
         finite = math.isfinite(norm) and all(map(math.isfinite, losses))
         if self._scaler is not None:
             self._scaler.update(finite)
@@ -274,9 +275,8 @@ class OptimizerStep:
 
     def _any_not_finite(self, gradients: list[Tensor]) -> Tensor:
         """Return 0 if all gradients are finite, else 1; cheaper than the norm."""
-        flag = self._found.zero_()
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, self._one)
-        return flag
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
+        return self._found  # 0 until it is set
 
     def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
         return self._means(parts)["loss"]

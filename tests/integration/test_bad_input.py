@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,53 @@ def test_missing_file_and_variable(command, small_sst):
     check(command("run", WORKFLOW, "data.path=nope.nc"), 3, "nope.nc")
     outcome = command("run", WORKFLOW, f"data.path={small_sst}", "data.variable=sts")
     check(outcome, 3, "sts", "sst")
+
+
+def test_packed_integers_are_not_taken_for_compressed(command, small_sst, tmp_path):
+    with open_fields(small_sst, "sst") as dataset:
+        packing = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 10.0, "_FillValue": -32768}
+        dataset.to_netcdf("packed.nc", engine="h5netcdf", encoding={"sst": packing})
+    outcome = command("compress", "packed.nc", "small.nc", "--rel", "1e-3")
+    check(outcome, 3, "packed.nc: no float variable; sst is packed in int16", "Fix: unpack first")
+    assert not (tmp_path / "small.nc").exists()
+    unpack = outcome.err.partition("unpack first: ")[2].strip()
+    subprocess.run(unpack.replace("python", sys.executable, 1), shell=True, check=True)
+    assert command("compress", "unpacked.nc", "small.nc", "--rel", "1e-3").code == 0
+
+
+def test_a_grid_is_no_graph_and_no_content_to_copy(command, small_sst):
+    check(command("init", "graph", small_sst), 3, "no graph in the file", "edge_index")
+    check(command("cp", small_sst, "copy.nc"), 2, "Zarr", f"Fix: scitoolkit cp {small_sst} copy")
+
+
+def test_init_makes_folders_and_quotes_what_to_paste(command, small_sst, tmp_path):
+    outcome = command("init", "forecast", small_sst, "-o", "new folder/my.yaml")
+    assert outcome.out.endswith("next: scitoolkit run 'new folder/my.yaml' --dry-run\n")
+    assert (tmp_path / "new folder" / "my.yaml").exists()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_is_no_error(closed, small_sst):
+    command = f"{shlex.quote(sys.executable)} -m scitoolkit inspect {small_sst} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_empty_folder_instead_of_a_file(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    check(command("run", WORKFLOW, f"data.path={tmp_path / 'empty'}"), 3, "empty")
+
+
+def test_data_instead_of_a_configuration(command, small_sst, tmp_path):
+    outcome = command("run", small_sst)
+    check(outcome, 2, "not a configuration", f"Fix: scitoolkit init TASK {small_sst}")
+    (tmp_path / "old.yaml").write_bytes("domain: forecasting\n# à\n".encode("latin-1"))
+    check(command("run", "old.yaml"), 2, "old.yaml:2", "0xe0", "Fix: iconv")
+
+
+def test_a_missing_gpu_is_told_before_the_data_are_read(command):
+    outcome = command("run", WORKFLOW, "training.device=cuda", "data.path=nope.nc")
+    check(outcome, 1, "training.device=cuda", "Fix: training.device=cpu")
 
 
 def test_all_nan_field(command, spoiled):

@@ -23,12 +23,11 @@ from scitoolkit.compression.choose import SAMPLED_POINTS, Options, middle_slices
 from scitoolkit.compression.compress import (
     Missing,
     compress_within,
-    decompress,
-    error_bound_of,
     missing_values_of,
     value_extent,
 )
 from scitoolkit.compression.container import pack, unpack
+from scitoolkit.compression.decoding import decompress, error_bound_of
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.patches import encode_patch, patched_points

@@ -45,13 +45,15 @@ class Compressed:
 
 
 def compress(
-    functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]], config: ExportConfig
+    functions: Sequence[TracedFunction],
+    typical: Sequence[Sequence[np.ndarray]],
+    config: ExportConfig,
 ) -> Compressed:
     """Quantise linear and recurrent weights to `config.bits` bits.
 
     Args:
         functions: float32 functions; not modified.
-        given: inputs of each function for fitting the rounding.
+        typical: inputs of each function for fitting the rounding.
         config: bits, group, rounding, keep.
 
     Raises:
@@ -63,7 +65,7 @@ def compress(
     compensate = (
         config.rounding or ("nearest" if config.bits == 8 else "compensated")
     ) != "nearest"
-    seen = _inputs(changed, functions, given, [m for m, *_ in chosen]) if compensate else {}
+    seen = _inputs(changed, functions, typical, [m for m, *_ in chosen]) if compensate else {}
     coded: dict[bytes, Uniform] = {}
     names: dict[bytes, str] = {}
     for module, name, parameter in chosen:
@@ -89,25 +91,25 @@ def _layers(
     modules: Sequence[nn.Module], keep: Sequence[str]
 ) -> tuple[list[tuple[nn.Module, str, str]], list[str]]:
     """Return (module, name, parameter) of each matrix to compress, and the layers left dense."""
-    chosen, dense, known, seen = [], [], set(), set()
+    chosen, dense, names, seen = [], [], set(), set()
     for root in modules:
         for name, module in root.named_modules():
-            known.add(name)
+            names.add(name)
             if id(module) in seen or not any(True for _ in module.parameters(recurse=False)):
                 continue
             seen.add(id(module))
-            kept = any(name == k or name.startswith(f"{k}.") for k in keep)
-            found = [] if kept else list(_matrices(module))
-            chosen += [(module, name, parameter) for parameter in found]
-            if not found and isinstance(getattr(module, "weight", None), Tensor):
+            remains = any(name == k or name.startswith(f"{k}.") for k in keep)
+            parameters = [] if remains else list(_matrices(module))
+            chosen += [(module, name, parameter) for parameter in parameters]
+            if not parameters and isinstance(getattr(module, "weight", None), Tensor):
                 dense.append(f"{name} ({type(module).__name__})")
     for name in keep:
-        if name not in known:
+        if name not in names:
             raise ConfigError(
                 f"no layer {name!r}",
                 where="keep",
-                allowed=", ".join(sorted(known - {""})),
-                fix=nearest_name(name, sorted(known)) or "a name of a layer",
+                allowed=", ".join(sorted(names - {""})),
+                fix=nearest_name(name, sorted(names)) or "a name of a layer",
             )
     if not chosen:
         raise ConfigError(
@@ -135,23 +137,23 @@ def _matrices(module: nn.Module) -> Iterator[str]:
 def _inputs(
     modules: Sequence[nn.Module],
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     layers: Sequence[nn.Module],
 ) -> dict[int, np.ndarray]:
     """Return {id of a linear layer: evenly chosen inputs (rows, inputs)}."""
-    found: dict[int, list[np.ndarray]] = {}
+    rows_of: dict[int, list[np.ndarray]] = {}
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         rows = args[0].detach().reshape(-1, args[0].shape[-1]).numpy()
         rows = rows[np.isfinite(rows).all(1)]
         if not len(rows):
             return
-        found.setdefault(id(module), []).append(rows[:: -(-len(rows) // ROWS)].copy())
+        rows_of.setdefault(id(module), []).append(rows[:: -(-len(rows) // ROWS)].copy())
 
     hooks = [m.register_forward_pre_hook(note) for m in layers if isinstance(m, nn.Linear)]
     try:
         with torch.no_grad():
-            for module, function, arrays in zip(modules, functions, given, strict=True):
+            for module, function, arrays in zip(modules, functions, typical, strict=True):
                 own = [a for a, s in zip(arrays, function.inputs, strict=True) if not s.shared]
                 for k in range(len(own[0])):
                     module.eval()(
@@ -163,7 +165,7 @@ def _inputs(
     finally:
         for hook in hooks:
             hook.remove()
-    return {k: _even(np.concatenate(v), 2 * ROWS) for k, v in found.items()}
+    return {k: _even(np.concatenate(v), 2 * ROWS) for k, v in rows_of.items()}
 
 
 def _even(rows: np.ndarray, most: int) -> np.ndarray:

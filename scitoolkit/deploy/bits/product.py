@@ -47,17 +47,17 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
         line = np.zeros(vectors * lanes, np.float32)
         line[:outputs] = bias
         added = builder.constant(line)
-    given = builder.new((rows, padded), integer)
+    codes = builder.new((rows, padded), integer)
     units, sums = builder.new((rows, groups), "float32"), builder.new((rows, groups), "float32")
     out = builder.new((*a.shape[:-1], outputs), "float32", (), vectors * lanes)
-    q, s, t = given.buffer.name, units.buffer.name, sums.buffer.name
+    q, s, t = codes.buffer.name, units.buffer.name, sums.buffer.name
     builder.emit(
         f"for (int64_t j = 0; j < {rows}; j++)\n"
         f"  stk_round_{'words' if words else 'bytes'}({a.buffer.name} + {a.offset} + "
         f"j * {inputs}, {inputs}, {coded.group}, {most}.0f, {q} + j * {padded}, "
         f"{s} + j * {groups}, {t} + j * {groups});",
         a,
-        given,
+        codes,
         units,
         sums,
     )
@@ -90,7 +90,7 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     ]
     builder.work += work
     extra = [] if added is None else [added]
-    builder.emit("\n".join(t for t in text if t), given, units, sums, packed, scales, out, *extra)
+    builder.emit("\n".join(t for t in text if t), codes, units, sums, packed, scales, out, *extra)
     return out
 
 

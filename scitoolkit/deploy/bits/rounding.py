@@ -62,5 +62,5 @@ def best_rounding(
         group: number of inputs that share a scale.
     """
     plain = rounded(matrix, bits, group, (inputs.astype(np.float64) ** 2).mean(0) + 1e-30)
-    found = [plain, compensated(matrix, inputs, bits, group)]
-    return min(found, key=lambda c: float((((c.matrix() - matrix) @ held_out.T) ** 2).sum()))
+    candidates = [plain, compensated(matrix, inputs, bits, group)]
+    return min(candidates, key=lambda c: float((((c.matrix() - matrix) @ held_out.T) ** 2).sum()))

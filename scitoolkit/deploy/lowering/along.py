@@ -72,8 +72,8 @@ def along(builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
     rows = builder.store(x.permute(order), builder.new([x.shape[d] for d in order], x.dtype))
     count = x.shape[dim] if x.shape else 1
     text, words = _TEXTS[name]
-    kept = text in (_EXTREME,)
-    shape = rows.shape[:-1] if kept else rows.shape
+    one_each = text in (_EXTREME,)
+    shape = rows.shape[:-1] if one_each else rows.shape
     values, places = builder.new(shape, x.dtype), builder.new(shape, "int64")
     spare = builder.new((count,), "int64")
     typed = C_TYPES[x.dtype]
@@ -86,7 +86,7 @@ def along(builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
         **words,
     ).replace("\n", "\n  ")
     names = [v.buffer.name for v in (rows, values, places, spare)]
-    step = 1 if kept else count
+    step = 1 if one_each else count
     builder.emit(
         f"for (int64_t r = 0; r < {numel(rows.shape[:-1])}; r++) {{\n"
         f"  const {typed} *p = {names[0]} + r * {count};\n"
@@ -101,7 +101,7 @@ def along(builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
     back = [order.index(d) for d in range(len(order))]
 
     def placed(view: View, result: Any) -> View:
-        if kept:
+        if one_each:
             return contiguous(view.buffer, tuple(result.shape))
         return view.permute(back)
 

@@ -75,6 +75,17 @@ _BINARY = {
         for name in ("atan2", "hypot", "fmod", "fmax", "fmin", "copysign")
     },
 }
+_WHOLE = {
+    "abs": "stk_absolute_whole({0})",
+    "pow": "stk_power_whole({0}, {1})",
+    "remainder": "stk_remainder_whole({0}, {1})",
+    "fmod": "stk_fmod_whole({0}, {1})",
+    "div": "stk_divided_whole({0}, {1})",
+    "floor divided": "stk_floor_divided_whole({0}, {1})",
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), "{0}"),
+}
+"""Texts of operators of integers whose functions of C compute in double."""
+_DIVISIONS = ("div", "remainder", "fmod")
 _POWERS = {
     2: "{0} * {0}",
     3: "{0} * {0} * {0}",
@@ -89,13 +100,13 @@ def dtype_of(like: Any) -> str:
     return str(like.dtype).removeprefix("torch.")
 
 
-def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
+def operand(builder: Builder, value: Any, args: list[Value], dtype: str) -> str:
     """Return the text of an operand: a literal, or a placeholder of an argument."""
-    if isinstance(given, torch.Tensor) and given.numel() == 1:
-        given = given.item()
-    if isinstance(given, bool | int | float):
-        return literal(given, dtype)
-    args.append(builder.value(given))
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool | int | float):
+        return literal(value, dtype)
+    args.append(builder.value(value))
     return f"{{{len(args) - 1}}}"
 
 
@@ -151,9 +162,11 @@ class Elementwise(Lowering):
             return _clamped(builder, args, dtype, tuple(like.shape))
         values: list[Value] = []
         computing = _computing(args, dtype)
-        given = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
-        given = [_real(g, a, computing) for g, a in zip(given, args, strict=False)]
-        text = _text(name, args, given, computing, bool_result=dtype == "bool")
+        if dtype.startswith("int") and name in _DIVISIONS and not isinstance(args[1], int):
+            args = [args[0], builder.refuse(args[1], "{0} == 0"), *args[2:]]
+        operands = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
+        operands = [_real(g, a, computing) for g, a in zip(operands, args, strict=False)]
+        text = _text(name, args, operands, computing, bool_result=dtype == "bool")
         if name == "add" and dtype == "bool":  # or
             text = f"({text}) != 0"
         if dtype not in C_TYPES:
@@ -179,12 +192,12 @@ def raise_dtype(target: str, dtype: str) -> None:
     )
 
 
-def _real(text: str, given: Any, dtype: str) -> str:
+def _real(text: str, value: Any, dtype: str) -> str:
     """Return an operand cast to a floating-point dtype if it is an array of integers.
 
     Integers divide to real numbers in torch, not in C.
     """
-    whole = isinstance(given, View | Expr | torch.Tensor) and _own_dtype(given).startswith("int")
+    whole = isinstance(value, View | Expr | torch.Tensor) and _own_dtype(value).startswith("int")
     return f"({C_TYPES[dtype]}){text}" if whole and dtype.startswith("float") else text
 
 
@@ -220,56 +233,55 @@ def _arity(name: str, args: Sequence[Any]) -> int:
 
 
 def _text(
-    name: str, args: Sequence[Any], given: list[str], dtype: str, *, bool_result: bool
+    name: str, args: Sequence[Any], operands: list[str], dtype: str, *, bool_result: bool
 ) -> str:
     """Return the C expression of an operator.
 
     Args:
         name: of the operator.
         args: by its schema.
-        given: text of the operands.
+        operands: text of the operands.
         dtype: of literals.
         bool_result: whether it returns truth values, which are stored as integers.
     """
     if name in ("add", "sub", "rsub"):
         alpha = args[2] if len(args) > 2 and args[2] is not None else 1
         if name == "rsub":
-            given = given[::-1]
-        second = given[1] if alpha == 1 else f"{literal(alpha, dtype)} * {given[1]}"
-        return f"{given[0]} {'+' if name == 'add' else '-'} {second}"
+            operands = operands[::-1]
+        second = operands[1] if alpha == 1 else f"{literal(alpha, dtype)} * {operands[1]}"
+        return f"{operands[0]} {'+' if name == 'add' else '-'} {second}"
+    if dtype.startswith("int") and name in _WHOLE:
+        floors = name == "div" and args[2] == "floor"
+        return _WHOLE["floor divided" if floors else name].format(*operands)
     if name == "div" and len(args) > 2 and args[2] is not None:
-        real = dtype.startswith("float")
-        if args[2] == "floor" and real:
-            return f"stk_floor_divided({given[0]}, {given[1]})"
+        if args[2] == "floor":
+            return f"stk_floor_divided({operands[0]}, {operands[1]})"
         # Truncated after the division of the dtype, as 1 / .1f is 10 in float and less in double.
-        rounding, wide = args[2], "" if real else "(double)"
-        return f"{rounding}({wide}{given[0]} / {given[1]})"
-    if name == "remainder" and dtype.startswith("int"):
-        return f"stk_remainder_whole({given[0]}, {given[1]})"
+        return f"trunc({operands[0]} / {operands[1]})"
     if name == "bitwise_not":
-        return f"!{given[0]}" if bool_result else f"~{given[0]}"
+        return f"!{operands[0]}" if bool_result else f"~{operands[0]}"
     if name == "pow" and isinstance(args[1], int | float) and args[1] in _POWERS:
-        return _POWERS[args[1]].format(given[0])
+        return _POWERS[args[1]].format(operands[0])
     if name == "gelu":
-        return f"stk_gelu{'_tanh' if args[1] == 'tanh' else ''}({given[0]})"
+        return f"stk_gelu{'_tanh' if args[1] == 'tanh' else ''}({operands[0]})"
     if name in ("clamp", "hardtanh"):
-        text = given[0]
+        text = operands[0]
         low, high = (*args[1:3], None, None)[:2]
         if low is not None:
             text = f"stk_max({text}, {literal(low, dtype)})"
         return text if high is None else f"stk_min({text}, {literal(high, dtype)})"
     if name == "where":
-        return f"{given[0]} ? {given[1]} : {given[2]}"
+        return f"{operands[0]} ? {operands[1]} : {operands[2]}"
     if name == "_to_copy" and bool_result:
-        return f"{given[0]} != 0"
+        return f"{operands[0]} != 0"
     if name == "_to_copy" and dtype.startswith("int") and _own_dtype(args[0]).startswith("float"):
         # Not (int)x: with -fno-trapping-math gcc makes -0. of (float)(int)-.5, and 1 / it is -inf.
-        return f"({C_TYPES[dtype]}){given[0]} | ({given[0]} != {given[0]})"
+        return f"({C_TYPES[dtype]}){operands[0]} | ({operands[0]} != {operands[0]})"
     if name == "_to_copy":
-        return f"({C_TYPES[dtype]}){given[0]}"
+        return f"({C_TYPES[dtype]}){operands[0]}"
     if name == "signbit" and not _own_dtype(args[0]).startswith("float"):
-        return f"{given[0]} < 0"
-    x = given[0]
+        return f"{operands[0]} < 0"
+    x = operands[0]
     if name == "leaky_relu":
         return f"{x} > 0 ? {x} : {literal(args[1], dtype)} * {x}"
     if name == "elu":  # also SELU and CELU
@@ -278,4 +290,4 @@ def _text(
     if name == "softplus":
         beta, threshold = (literal(a, dtype) for a in args[1:3])
         return f"{x} * {beta} > {threshold} ? {x} : log1p(exp({x} * {beta})) / {beta}"
-    return {**_UNARY, **_BINARY}[name].format(*given)
+    return {**_UNARY, **_BINARY}[name].format(*operands)

@@ -23,7 +23,7 @@ else:
 class Lookup(Lowering):
     """index, gather, embedding, searchsorted; negative indices count from the end.
 
-    Numbers at indices out of range, which torch refuses, are NaN, integers the nearest ones.
+    An index out of range, which torch refuses, makes all outputs of the sample NaN.
     """
 
     targets: ClassVar[Sequence[str]] = (
@@ -107,38 +107,47 @@ def _loaded(
     Negative indices count from the end if `from_end`, and are out of range otherwise.
     """
     values: list[Value] = []
-    places, inside = [str(x.offset)], []
+    places = [str(x.offset)]
     for dim, index in enumerate(indices):
         after = 0
         if isinstance(index, tuple):
             index, after = index
-        stride, size = x.strides[dim], x.shape[dim]
-        constant = isinstance(index, torch.Tensor)
-        if constant:
-            index = torch.where(index < 0, index + size, index)
-        value = builder.value(index)
+        stride = x.strides[dim]
+        value, text = _within(builder, index, len(values), x.shape[dim], from_end=from_end)
         if after:
             value = reshaped(builder, value, (*value.shape, *[1] * after))
-        safe = f"stk_within({{{len(values)}}}, {size})"
-        if constant and bool(((index >= 0) & (index < size)).all()):
-            safe = f"{{{len(values)}}}"
-        elif x.dtype.startswith("float"):
-            inside.append(_inside(len(values), size, from_end=from_end))
-        places.append(
-            f"{builder.table(stride)}[{safe}]"
-            if isinstance(stride, tuple)
-            else f"{safe} * {stride}"
-        )
+        tabled = f"{builder.table(stride)}[{text}]" if isinstance(stride, tuple) else ""
+        places.append(tabled or f"{text} * {stride}")
         values.append(value)
     text = "{source}[" + " + ".join(places) + "]"
-    if inside:
-        text = f"{' && '.join(inside)} ? {text} : NAN"
     return Expr(text, tuple(values), shape, x.dtype, x)
 
 
-def _inside(value: int, size: int, *, from_end: bool) -> str:
-    """Return the text of whether an index, given by its place among arguments, is in range."""
-    return f"{{{value}}} >= {-size if from_end else 0} && {{{value}}} < {size}"
+def _within(
+    builder: Builder, index: Any, place: int, size: int, *, from_end: bool
+) -> tuple[Value, str]:
+    """Return indices of a dim, and the text of a place in range by that of the indices.
+
+    Indices that the inputs decide are checked where torch checks them, before their use: a choice
+    or a comparison after a lookup would hide any number that stands for an error.
+
+    Args:
+        builder: the program.
+        index: constant or computed indices.
+        place: of the indices among the arguments of the text.
+        size: of the dim.
+        from_end: whether negative indices count from the end.
+
+    Raises:
+        ConfigError: a constant out of range.
+    """
+    least = -size if from_end else 0
+    if isinstance(index, torch.Tensor):
+        if not bool(((index >= least) & (index < size)).all()):
+            raise ConfigError(f"an index out of range of {size}", where="export to C")
+        return builder.constant(torch.where(index < 0, index + size, index)), f"{{{place}}}"
+    value = builder.refuse(index, f"{{0}} < {least} || {{0}} >= {size}")
+    return value, f"stk_within({{{place}}}, {size})"
 
 
 class SumAt(Lowering):
@@ -295,8 +304,7 @@ def _scattered(
     Args:
         builder: the program.
         base: the array.
-        indices: {dim: indices that broadcast to `where`}. One out of range, which torch refuses,
-            puts NaN at the nearest element of an array of numbers.
+        indices: {dim: indices that broadcast to `where`}.
         source: values that broadcast to `where`.
         way: text of the new value by the old and the scattered one.
         where: shape of the indices and the values.
@@ -306,31 +314,23 @@ def _scattered(
     start = builder.value(base)
     into = builder.store(start, builder.new(start.shape, start.dtype))
     values: list[Value] = []
-    places, inside = [], []
-    for dim, size in enumerate(start.shape):
+    places = []
+    for dim in range(len(start.shape)):
         index = indices.get(dim)
         if index is None:
             index = _ramp(dim if ramps is None else ramps[dim], where)
-        else:
-            inside.append(_inside(dim, size, from_end=from_end))
-        values.append(builder.value(index))
-        places.append(f"stk_within({{{dim}}}, {size}) * {into.strides[dim]}")
-    nearest = " + ".join(places) or "0"
-    marked = f"{' && '.join(inside) or '1'} ? {nearest} : -1 - ({nearest})"
-    flat = Expr(marked, tuple(values), where, "int64")
+        value, text = _within(builder, index, dim, start.shape[dim], from_end=from_end)
+        values.append(value)
+        places.append(f"{text} * {into.strides[dim]}")
+    flat = Expr(" + ".join(places) or "0", tuple(values), where, "int64")
     place = builder.store(flat, builder.new(where, "int64"))
     own = builder.value(source)
     if isinstance(own, Expr):
         own = builder.store(own)
     entries = builder.store(own.expand(where), builder.new(where, start.dtype))
-    at, name = f"{into.buffer.name}[p]", into.buffer.name
+    at = f"{into.buffer.name}[{place.buffer.name}[i]]"
     text = way.format(at, f"{entries.buffer.name}[i]")
-    loop = (
-        f"for (int64_t i = 0; i < {numel(where)}; i++) {{\n"
-        f"  const int64_t p = {place.buffer.name}[i];\n  if (p "
+    builder.emit(
+        f"for (int64_t i = 0; i < {numel(where)}; i++)\n  {at} = {text};", into, place, entries
     )
-    lines = f"{loop}>= 0) {at} = {text};\n}}"
-    if start.dtype.startswith("float"):  # last, as an index in range may write there
-        lines += f"\n{loop}< 0) {name}[-1 - p] = NAN;\n}}"
-    builder.emit(lines, into, place, entries)
     return into

@@ -78,7 +78,7 @@ def _by_group(builder: Builder, x: View, groups: int) -> tuple[list[int], Any]:
     def total(value: Value) -> View:
         sums = reduced(builder, value, space, "sum", (batch, channels))
         by_group = reshaped(builder, sums, (batch, groups, group_channels))
-        found = reduced(builder, by_group, [2], "sum", (batch, groups, *[1] * len(space)))
-        return found.take(1, [c // group_channels for c in range(channels)])
+        of_groups = reduced(builder, by_group, [2], "sum", (batch, groups, *[1] * len(space)))
+        return of_groups.take(1, [c // group_channels for c in range(channels)])
 
     return space, total

@@ -104,22 +104,22 @@ def _slice(dim: int, start: int, stop: int, step: int) -> Callable[[View], View]
 
 
 def _apply(builder: Builder, x: Value, change: Callable[[View], View | None]) -> Value:
-    found = x.rearranged(change) if isinstance(x, Expr) else change(x)
-    if found is None:
-        found = change(builder.store(x))
-    assert found is not None
-    return found
+    changed = x.rearranged(change) if isinstance(x, Expr) else change(x)
+    if changed is None:
+        changed = change(builder.store(x))
+    assert changed is not None
+    return changed
 
 
 def reshaped(builder: Builder, x: Value, shape: tuple[int, ...]) -> Value:
     """Return a value in another shape, with a copy only if strides cannot express it."""
-    found: Value | None
+    changed: Value | None
     if isinstance(x, Expr):
-        found = x.rearranged(lambda view: view.reshape(shape))
+        changed = x.rearranged(lambda view: view.reshape(shape))
     else:
-        found = x.reshape(shape)
-    if found is not None:
-        return found
+        changed = x.reshape(shape)
+    if changed is not None:
+        return changed
     stored = builder.store(x, builder.new(x.shape, x.dtype))
     return contiguous(stored.buffer, shape)
 

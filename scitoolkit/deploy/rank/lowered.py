@@ -43,17 +43,17 @@ class Lowered:
             dense_seconds: of a call of the original surrogate.
             seconds: of a call of this one.
         """
-        found, ranks = self.studied, ranks_of(self.chosen)
+        studied, ranks = self.studied, ranks_of(self.chosen)
         rows = []
         for share in SHARES:
-            if share >= found.least_share():
-                chosen = found.chosen(share)
-                rows.append(_row(found, chosen, dense_seconds))
-        told = _row(found, self.chosen, dense_seconds)
+            if share >= studied.least_share():
+                chosen = studied.chosen(share)
+                rows.append(_row(studied, chosen, dense_seconds))
+        told = _row(studied, self.chosen, dense_seconds)
         return {
             "ranks": {name: list(own) for name, own in ranks.items()},
             "compressed": list(ranks),
-            "dense": [layer.name for layer in found.layers if layer.name not in ranks],
+            "dense": [layer.name for layer in studied.layers if layer.name not in ranks],
             "microseconds": {
                 "dense": 1e6 * dense_seconds,
                 "predicted": told["microseconds"],
@@ -67,7 +67,7 @@ class Lowered:
 
 def lowered(
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     share: float,
     keep: Sequence[str],
     target: Target,
@@ -77,7 +77,7 @@ def lowered(
 
     Args:
         functions: float32 functions; not modified.
-        given: typical inputs of each function.
+        typical: typical inputs of each function.
         share: of the measured seconds of the layers.
         keep: names of layers that are not changed.
         target: processor.
@@ -86,15 +86,15 @@ def lowered(
     Raises:
         ConfigError: see `study`; a share below that of the smallest ranks.
     """
-    found = study(functions, given, keep, target, sweep)
-    chosen = found.chosen(share)
-    return Lowered(found.lowered(ranks_of(chosen)), found, chosen)
+    studied = study(functions, typical, keep, target, sweep)
+    chosen = studied.chosen(share)
+    return Lowered(studied.lowered(ranks_of(chosen)), studied, chosen)
 
 
-def _row(found: Study, chosen: Mapping[str, Option], dense_seconds: float) -> dict[str, float]:
+def _row(studied: Study, chosen: Mapping[str, Option], dense_seconds: float) -> dict[str, float]:
     return {
-        "time_share": found.share(chosen),
-        "microseconds": 1e6 * (dense_seconds - found.gain(chosen)),
+        "time_share": studied.share(chosen),
+        "microseconds": 1e6 * (dense_seconds - studied.gain(chosen)),
         "bytes": 4 * sum(option.weights for option in chosen.values()),
         "change": sum(option.cost for option in chosen.values()) ** 0.5,
         "layers_replaced": len(ranks_of(chosen)),
@@ -102,18 +102,18 @@ def _row(found: Study, chosen: Mapping[str, Option], dense_seconds: float) -> di
 
 
 def call_seconds(
-    paths: Sequence[Path], functions: Sequence[TracedFunction], given: Sequence[Any]
+    paths: Sequence[Path], functions: Sequence[TracedFunction], typical: Sequence[Any]
 ) -> list[float]:
     """Return the shortest seconds of one sample through all functions of each library.
 
     Args:
         paths: libraries of the same functions.
         functions: their descriptions.
-        given: typical inputs of each function.
+        typical: typical inputs of each function.
     """
     libraries = [CompiledSurrogate(path) for path in paths]
     seconds = np.zeros(len(paths))
-    for function, arrays in zip(functions, given, strict=True):
+    for function, arrays in zip(functions, typical, strict=True):
         timed = []
         for library in libraries:
             about = next(f for f in library.about["functions"] if f["name"] == function.name)

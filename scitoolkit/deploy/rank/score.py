@@ -31,13 +31,13 @@ class Score:
         self,
         root: nn.Module,
         functions: Sequence[TracedFunction],
-        given: Sequence[Sequence[np.ndarray]],
+        typical: Sequence[Sequence[np.ndarray]],
         most: int,
     ) -> None:
         self._root, self._functions = root, functions
         self._calls = [
             (f"f{k}", sample)
-            for k, (f, a) in enumerate(zip(functions, given, strict=True))
+            for k, (f, a) in enumerate(zip(functions, typical, strict=True))
             for sample in samples_of(f, a, most)
         ]
         self._dense = self._outputs()
@@ -89,10 +89,10 @@ class Score:
         sums: dict[str, list[list[float]]] = {}
         for (place, sample), outputs in zip(self._calls, self._dense, strict=True):
             function = functions[int(place[1:])]
-            given = {s.name: x for s, x in zip(function.inputs, sample, strict=True)}
+            by_name = {s.name: x for s, x in zip(function.inputs, sample, strict=True)}
             own = []
             for spec, value in zip(function.outputs, outputs, strict=True):
-                before = given.get(spec.name)
+                before = by_name.get(spec.name)
                 if before is None or before.shape != value.shape:
                     before = value.mean()
                 own.append(float((value - before).square().mean()))

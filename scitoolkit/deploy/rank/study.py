@@ -135,7 +135,7 @@ def ranks_of(chosen: Mapping[str, Option]) -> dict[str, Ranks]:
 
 def study(
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     keep: Sequence[str],
     target: Target,
     sweep: int,
@@ -144,7 +144,7 @@ def study(
 
     Args:
         functions: of the surrogate; not modified.
-        given: typical inputs of each function.
+        typical: typical inputs of each function.
         keep: names of layers that are not changed, including their children.
         target: processor.
         sweep: bytes of the model's weights and workspace.
@@ -156,12 +156,12 @@ def study(
     root = joined(copy.deepcopy([f.module for f in functions]))
     public = {inner: name for name, inner in by_public_name(root).items()}
     _check_names(set(public.values()), keep, "keep")
-    found = {
+    candidates = {
         public[names[0]]: layer
         for names, layer in layers_of(root)
         if not any(_below(public[n], k) for n in names for k in keep)
     }
-    shapes = _shapes(root, functions, given, found)
+    shapes = _shapes(root, functions, typical, candidates)
     if not shapes:
         raise ConfigError(
             "low rank applies to linear layers and convolutions without groups, and this "
@@ -169,11 +169,11 @@ def study(
             where="time_share",
             fix="leave time_share out",
         )
-    moments = _moments(root, functions, given, {n: found[n] for n in shapes})
-    uses = [Use(name, found[name], shapes[name]) for name in shapes]
+    moments = _moments(root, functions, typical, {n: candidates[n] for n in shapes})
+    uses = [Use(name, candidates[name], shapes[name]) for name in shapes]
     ranks = {u.name: [None, *candidate_ranks(full_ranks(u.layer), target.lanes)] for u in uses}
     seconds = measured(uses, ranks, target, sweep)
-    score = Score(root, functions, given, SCORED)
+    score = Score(root, functions, typical, SCORED)
     layers = []
     for use in uses:
         options = [Option(None, seconds[use.name][None], 0.0, _weights(use.layer))]
@@ -189,14 +189,14 @@ def study(
 
 def with_ranks(
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     ranks: Mapping[str, Sequence[int]],
 ) -> list[TracedFunction]:
     """Return functions with some layers replaced by factors of given ranks.
 
     Args:
         functions: float32 functions; not modified.
-        given: typical inputs of each function, for which the changes are minimised.
+        typical: typical inputs of each function, for which the changes are minimised.
         ranks: {layer: ranks}.
 
     Raises:
@@ -204,10 +204,10 @@ def with_ranks(
     """
     root = joined(copy.deepcopy([f.module for f in functions]))
     names = by_public_name(root)
-    known = {name: layer for own, layer in layers_of(root) for name in own}
-    layers = {name: known[inner] for name, inner in names.items() if inner in known}
+    by_inner = {name: layer for own, layer in layers_of(root) for name in own}
+    layers = {name: by_inner[inner] for name, inner in names.items() if inner in by_inner}
     _check_names(layers, list(ranks), "ranks")
-    moments = _moments(root, functions, given, {name: layers[name] for name in ranks})
+    moments = _moments(root, functions, typical, {name: layers[name] for name in ranks})
     chosen = {name: tuple(own) for name, own in ranks.items()}
     return Study(functions, (), moments).lowered(chosen)
 
@@ -215,12 +215,12 @@ def with_ranks(
 def _moments(
     root: nn.Module,
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
 ) -> dict[str, Tensor]:
     """Return the second moments of the inputs of each layer; the identity without calls."""
     with torch.no_grad(), Moments(layers) as seen:
-        for k, (function, arrays) in enumerate(zip(functions, given, strict=True)):
+        for k, (function, arrays) in enumerate(zip(functions, typical, strict=True)):
             for sample in samples_of(function, arrays, SEEN):
                 root.get_submodule(f"f{k}")(*sample)
     return {
@@ -253,25 +253,25 @@ def _weights(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def _check_names(known: Collection[str], names: Sequence[str], where: str) -> None:
+def _check_names(layers: Collection[str], names: Sequence[str], where: str) -> None:
     for name in names:
-        if name not in known:
+        if name not in layers:
             raise ConfigError(
                 f"no layer {name!r}",
                 where=where,
-                allowed=", ".join(sorted(known)),
-                fix=nearest_name(name, sorted(known)) or "a name of a layer",
+                allowed=", ".join(sorted(layers)),
+                fix=nearest_name(name, sorted(layers)) or "a name of a layer",
             )
 
 
-def _below(name: str, kept: str) -> bool:
-    return name == kept or name.startswith(f"{kept}.")
+def _below(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(f"{parent}.")
 
 
 def _shapes(
     root: nn.Module,
     functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]],
+    typical: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
 ) -> dict[str, tuple[Shape, ...]]:
     """Return the input shapes of all calls of each layer in one call of each function, in order."""
@@ -284,7 +284,7 @@ def _shapes(
     ]
     try:
         with torch.no_grad():
-            for k, (function, arrays) in enumerate(zip(functions, given, strict=True)):
+            for k, (function, arrays) in enumerate(zip(functions, typical, strict=True)):
                 root.get_submodule(f"f{k}")(*samples_of(function, arrays, 1)[0])
     finally:
         for hook in hooks:

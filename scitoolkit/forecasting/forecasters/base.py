@@ -191,13 +191,13 @@ class ForecasterConfig(NeedsPackages, Config):
         self, setting: Setting, error: Callable[[ForecasterConfig], float]
     ) -> ForecasterConfig:
         """Return the candidate with the least validation error."""
-        found = self.candidates(setting)
-        return found[0] if len(found) == 1 else min(found, key=error)
+        candidates = self.candidates(setting)
+        return candidates[0] if len(candidates) == 1 else min(candidates, key=error)
 
     def label(self) -> str:
         """Return the title and the numeric settings, for tables."""
-        given = self.model_dump(exclude={"name"}, exclude_none=True)
-        numbers = {k: v for k, v in given.items() if isinstance(v, (int, float))}
+        settings = self.model_dump(exclude={"name"}, exclude_none=True)
+        numbers = {k: v for k, v in settings.items() if isinstance(v, (int, float))}
         text = ", ".join(
             f"{k} {v:g}" for k, v in numbers.items() if k not in self.in_title and v is not False
         )

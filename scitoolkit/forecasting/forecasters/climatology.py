@@ -194,6 +194,6 @@ class ClimatologyConfig(ForecasterConfig):
         return NO_CALENDAR if self.trend and not setting.harmonics else ""
 
 
-def chosen_harmonics(given: int | None, setting: Setting) -> int:
+def chosen_harmonics(wanted: int | None, setting: Setting) -> int:
     """Return the number of harmonics of a configuration, by default that of the setting."""
-    return setting.harmonics if given is None else given
+    return setting.harmonics if wanted is None else wanted

@@ -105,8 +105,8 @@ class Delays(PolynomialMap):
         states = now.reshape(len(now), -1)
         vectors = np.linalg.eigh(states.T @ states)[1][:, ::-1][:, : self.rank]
         design = np.concatenate([np.ones((len(states), 1)), states @ vectors], axis=1)
-        found = np.linalg.lstsq(design, after - now[:, 0], rcond=None)[0]
-        return np.concatenate([found[:1], vectors @ found[1:]])
+        solution = np.linalg.lstsq(design, after - now[:, 0], rcond=None)[0]
+        return np.concatenate([solution[:1], vectors @ solution[1:]])
 
     def solve(self, prepared: Any) -> None:
         """Store the coefficients."""

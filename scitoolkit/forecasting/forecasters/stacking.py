@@ -54,13 +54,13 @@ class Stacking(Forecaster):
     def _find_weights(self, segments: Sequence[Series]) -> Array:
         errors = []
         for config in self.configs:
-            found = cross_validate(
+            held_out = cross_validate(
                 partial(config.build, self.setting),
                 segments,
                 inputs=self.setting.inputs,
                 leads=self.setting.leads,
             )
-            errors.append(found.truth - found.forecast)
+            errors.append(held_out.truth - held_out.forecast)
         return convex_weights(np.stack(errors), self.setting.weights)
 
     def predict(self, windows: Windows) -> Array:
@@ -113,11 +113,11 @@ def convex_weights(errors: Array, weights: Array) -> Array:
 
 def error_products(errors: Array, weights: Array) -> Array:
     """Return area-weighted sums of error products, (lead, member, member); additive over parts."""
-    root, found = np.sqrt(weights), []
+    root, products = np.sqrt(weights), []
     for lead in range(errors.shape[2]):
         rows = (errors[:, :, lead] * root).reshape(len(errors), -1)
-        found.append(rows @ rows.T)
-    return np.stack(found)
+        products.append(rows @ rows.T)
+    return np.stack(products)
 
 
 def least_convex(products: Array) -> Array:
@@ -162,8 +162,8 @@ class StackingConfig(ForecasterConfig):
 
     def build(self, setting: Setting) -> Stacking:
         """Return the unfitted model."""
-        given = None if self.weights is None else np.array(self.weights)
-        return Stacking(self.members, setting, given)
+        weights = None if self.weights is None else np.array(self.weights)
+        return Stacking(self.members, setting, weights)
 
     def refuses(self, setting: Setting) -> str:
         """Return the first reason of a member."""

@@ -63,7 +63,7 @@ class Submatrices(DensityMethod):
         self._kept = 0
         self._parts: dict[int, Decomposition] = {}  # of the groups of this rank
         seen = shared(self._costs(), self._decompose)
-        self._levels = Levels(*(np.concatenate(each) for each in zip(*seen, strict=True)))
+        self._levels = Levels(*(np.concatenate(parts) for parts in zip(*seen, strict=True)))
 
     def function(self, f: Function) -> sp.csr_array:
         """Return f(H) on the pattern, symmetrised, for any function of the eigenvalues.

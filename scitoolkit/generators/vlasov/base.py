@@ -330,7 +330,7 @@ class VlasovGenerator(Generator):
         return 1.0
 
     def _dataset(
-        self, simulation: Simulation, times: np.ndarray, kept: Sequence[Mapping[str, np.ndarray]]
+        self, simulation: Simulation, times: np.ndarray, frames: Sequence[Mapping[str, np.ndarray]]
     ) -> Any:
         import numpy as np
         import xarray as xr
@@ -374,7 +374,7 @@ class VlasovGenerator(Generator):
         data: dict[str, Any] = {
             name: (
                 dims,
-                np.array([frame[name] for frame in kept]),
+                np.array([frame[name] for frame in frames]),
                 {"units": unit, "long_name": text},
             )
             for name, (dims, unit, text) in about.items()

@@ -40,12 +40,12 @@ def exponents(p: int, kind: Kind, dims: int) -> list[Exponents]:
         >>> len(exponents(2, "serendipity", 3)), len(exponents(2, "tensor", 3))
         (20, 27)
     """
-    found = [
+    monomials = [
         e
         for e in itertools.product(range(p + 1), repeat=dims)
         if kind == "tensor" or sum(k for k in e if k > 1) <= p
     ]
-    return sorted(found, key=lambda e: (sum(e), e))
+    return sorted(monomials, key=lambda e: (sum(e), e))
 
 
 @cache

@@ -80,8 +80,8 @@ class BGK:
         parts = [np.exp(-((v - u) ** 2) / (2 * t)) for v, u in zip(self._points, us, strict=True)]
         parts[0] = n / np.sqrt(2 * np.pi * t) ** dims * parts[0]
         path = "xavb,mab->xmv" if dims == 1 else "xavb,xayc,mabc->xymv"
-        found = np.einsum(path, *parts, self._project, optimize=True)
-        return self._corrected(found, wanted)
+        projected = np.einsum(path, *parts, self._project, optimize=True)
+        return self._corrected(projected, wanted)
 
     def relax(self, modes: np.ndarray, duration: float) -> None:
         """Apply collisions to f for a duration, in place."""
@@ -91,20 +91,20 @@ class BGK:
         modes *= share
         modes += (1 - share) * target
 
-    def _corrected(self, found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def _corrected(self, modes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the Maxwellian corrected to the moments `wanted`."""
-        missing = (wanted - self.moments(found)).reshape(len(found), -1, 1)
-        weights = np.broadcast_to(np.abs(found[..., :1, :]), found.shape).reshape(len(found), -1)
+        missing = (wanted - self.moments(modes)).reshape(len(modes), -1, 1)
+        weights = np.broadcast_to(np.abs(modes[..., :1, :]), modes.shape).reshape(len(modes), -1)
         together = max(1, LARGEST // self._moments.size)
-        for first in range(0, len(found), together):
+        for first in range(0, len(modes), together):
             cells = slice(first, first + together)
             # Least change d in the norm sum d^2 / w with A d = missing, A the matrix of moments and
             # w the Maxwellian's averages: d = W A^T (A W A^T)^-1 missing. Cells without particles
             # are not changed.
             weighed = self._moments * weights[cells, None]
             change = np.linalg.solve(weighed @ self._moments.T, missing[cells])
-            found[cells] += (weighed.transpose(0, 2, 1) @ change).reshape(found[cells].shape)
-        return found
+            modes[cells] += (weighed.transpose(0, 2, 1) @ change).reshape(modes[cells].shape)
+        return modes
 
 
 def _moments(degree: int, basis: Kind, axes: Sequence[tuple[np.ndarray, float]]) -> np.ndarray:

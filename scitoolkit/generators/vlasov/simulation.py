@@ -372,7 +372,7 @@ class Simulation:
         plain, linear, square = (
             np.einsum("km,xymv->xkyv", m, f, optimize=True) for m in self.integrals.moments
         )
-        found = [
+        moments = [
             plain.sum((-2, -1)),
             (plain @ v).sum(-1) + h * linear.sum((-2, -1)),
             # v = v_c + h eta: v^2 = v_c^2 + 2 h v_c eta + h^2 eta^2, with the integrals of psi_m
@@ -384,11 +384,11 @@ class Simulation:
             linear, square = (
                 np.einsum("km,xymv->xky", m, f, optimize=True) for m in self.integrals.moments_y
             )
-            found += [
+            moments += [
                 density @ vy + hy * linear.sum(-1),
                 density @ vy**2 + 2 * hy * (linear @ vy) + hy**2 * square.sum(-1),
             ]
-        return h * hy * np.stack(found)
+        return h * hy * np.stack(moments)
 
     def mass(self) -> np.ndarray:
         """Return the number of particles of each species."""

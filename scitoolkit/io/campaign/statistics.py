@@ -6,6 +6,11 @@ import numpy as np
 
 FILL_VALUES = (-9999.0, -999.0, -99999.0, 1e20, 1e30, 1e36, 9.969209968386869e36)
 _FAR = 10.0
+_GAP = {-1: 0.5, 1: 2.0}
+"""Distance of a code of nines, by its sign, from the other values in ranges of these.
+
+Counters that saturate reach 999; nothing ends exactly at -99.9 again and again.
+"""
 _EQUAL = 1e-7
 """Deviation, relative to the mean, up to which values count as equal."""
 
@@ -105,11 +110,16 @@ class Moments:
 def fill_value_in(values: np.ndarray) -> float | None:
     """Return a common fill value far outside the range of all other values; None without one.
 
+    Numbers of nines (-99.9, -999) that repeat are fill values too, also if they are less than ten
+    times as large as the others.
+
     Example:
         >>> fill_value_in(np.array([1.0, -9999.0, 3.0]))
         -9999.0
         >>> fill_value_in(np.array([-9000.0, -9999.0, 3.0])) is None
         True
+        >>> fill_value_in(np.array([12.0, -99.9, 15.5, -99.9]))
+        -99.9
     """
     low, high = float(values.min()), float(values.max())
     for fill in FILL_VALUES:
@@ -119,4 +129,15 @@ def fill_value_in(values: np.ndarray) -> float | None:
         rest = values[values != edge]
         if len(rest) and abs(edge) > _FAR * max(abs(float(rest.min())), abs(float(rest.max()))):
             return edge
-    return None
+    return next((edge for edge in (low, high) if _is_code_of_nines(edge, values)), None)
+
+
+def _is_code_of_nines(edge: float, values: np.ndarray) -> bool:
+    digits = f"{abs(edge):.6g}".replace(".", "")
+    if len(digits) < 2 or set(digits) != {"9"}:
+        return False
+    rest = values[values != edge]
+    if not len(rest) or rest.size > values.size - 2:
+        return False
+    gap = min(abs(edge - float(rest.min())), abs(edge - float(rest.max())))
+    return gap > _GAP[int(np.sign(edge))] * float(np.ptp(rest))

@@ -110,8 +110,10 @@ class GaussNewton(Optimizer):
         parameters: list[Tensor] = group["params"]
         parts = move.split([p.numel() for p in parameters])
         steps = [s.view_as(p).to(p.dtype) for s, p in zip(parts, parameters, strict=True)]
-        torch._foreach_copy_(parameters, torch._foreach_add(start, steps))
-        loss = float(residuals.total(residuals.values(parameters).square().sum()))
+        moved = list(torch._foreach_add(start, steps))
+        torch._foreach_copy_(parameters, moved)
+        # Of plain tensors, as the loss before the step: for parameters torch sums in another order.
+        loss = float(residuals.total(residuals.values(moved).square().sum()))
         if not loss < system.loss:  # also when it is NaN
             return False
         predicted = system.loss - system.predicted(move)

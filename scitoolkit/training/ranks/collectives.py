@@ -54,40 +54,51 @@ def gather_on_first(x: Tensor, ranks: Communicator, counts: Sequence[int]) -> Te
 
 
 class FetchHalo(Function):
-    """Halo exchange: local rows, shape (n_own, ...) -> halo rows, shape (n_halo, ...)."""
+    """Halo exchange: local rows, shape (n_own, ...) -> halo rows, shape (n_halo, ...).
+
+    With `extends` the result is the local rows followed by those of the halo, which is received
+    where it stays: `cat` would hold the halo twice, and its derivative the local gradients.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Communicator, halo: RowExchange) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, ranks: Communicator, halo: RowExchange, extends: bool = False
+    ) -> Tensor:
         """Send local rows to the ranks whose edges reference them."""
         ctx.ranks, ctx.halo, ctx.rows = ranks, halo, len(x)
-        rows, wait = halo.start(ranks, x.reshape(len(x), _width(x)))
+        own, flat = len(x) if extends else 0, x.reshape(len(x), _width(x))
+        out = x.new_empty(own + halo.rows_received, flat.shape[1])
+        _, wait = halo.start(ranks, flat, out[own:])
+        out[:own] = flat[:own]
         wait()
-        return rows.view(halo.rows_received, *x.shape[1:])
+        return out.view(len(out), *x.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         """Send partial gradients back to the owners."""
-        return ReturnHalo.apply(grad, ctx.ranks, ctx.halo, ctx.rows), None, None
+        return ReturnHalo.apply(grad, ctx.ranks, ctx.halo, ctx.rows), None, None, None
 
 
 class ReturnHalo(Function):
-    """Adjoint of `FetchHalo`: partial sums at halo rows -> totals at local rows."""
+    """Adjoint of `FetchHalo`: partial sums at (local and) halo rows -> totals at local rows."""
 
     @staticmethod
     def forward(
         ctx: Any, partial: Tensor, ranks: Communicator, halo: RowExchange, num_rows: int
     ) -> Tensor:
         """Send partial sums to the owners, which add them in order of the ranks."""
-        ctx.ranks, ctx.halo = ranks, halo
-        width = _width(partial)
-        rows, wait = halo.start_back(ranks, partial.reshape(len(partial), width))
+        own = len(partial) - halo.rows_received
+        ctx.ranks, ctx.halo, ctx.extends = ranks, halo, own > 0
+        flat = partial.reshape(len(partial), _width(partial))
+        rows, wait = halo.start_back(ranks, flat[own:])
+        total = flat[:own].clone() if own else flat.new_zeros(num_rows, flat.shape[1])
         wait()
-        return halo.add(partial.new_zeros(num_rows, width), rows).view(num_rows, *partial.shape[1:])
+        return halo.add(total, rows).view(num_rows, *partial.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         """Fetch the gradients of the totals."""
-        return FetchHalo.apply(grad, ctx.ranks, ctx.halo), None, None, None
+        return FetchHalo.apply(grad, ctx.ranks, ctx.halo, ctx.extends), None, None, None
 
 
 class SumOverRanks(Function):

@@ -102,10 +102,18 @@ class RowExchange:
         """Return the exchange for rows on a device."""
         return RowExchange(self.index.to(device), self.sent, self.received)
 
-    def start(self, ranks: Communicator, x: Tensor) -> tuple[Tensor, Wait]:
-        """Start sending `x[index]`; return the received rows, valid after waiting."""
+    def start(
+        self, ranks: Communicator, x: Tensor, receive: Tensor | None = None
+    ) -> tuple[Tensor, Wait]:
+        """Start sending `x[index]`; return the received rows, valid after waiting.
+
+        Args:
+            ranks: the communicator.
+            x: rows, shape (n, width).
+            receive: receives the rows, shape (rows_received, width), None for a new one.
+        """
         width = x.shape[1]
-        receive = x.new_empty(self.rows_received, width)
+        receive = x.new_empty(self.rows_received, width) if receive is None else receive
         send = x.index_select(0, self.index)
         wait = ranks.start(
             send.view(-1),

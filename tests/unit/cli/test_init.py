@@ -97,6 +97,34 @@ def test_super_resolution_and_forecasts_of_a_field_run(tmp_path):
         path.unlink()
 
 
+def test_a_land_mask_is_no_input_but_a_depth_is(tmp_path):
+    rng = np.random.default_rng(0)
+    land = rng.random((12, 16)) < 0.3
+    dims = ("latitude", "longitude")
+    data = xr.Dataset(
+        {
+            "sst": (("time", *dims), np.where(land, np.nan, rng.random((40, 12, 16)))),
+            "mask": (dims, np.where(land, 2, 1).astype("i1")),
+            "depth": (dims, np.where(land, np.nan, rng.random((12, 16)))),
+        },
+        coords={"time": np.arange(40.0), "latitude": np.linspace(60, -50, 12)},
+    )
+    data.to_netcdf(tmp_path / "ocean.nc", engine="h5netcdf")
+    text = start("emulate", tmp_path, str(tmp_path / "ocean.nc")).read_text()
+    assert "  inputs: [sst, depth]\n" in text
+    assert "# mask    # one value in all cells with data: left out\n" in text
+    assert "  steps: 2000\n" in text
+
+
+def test_a_volume_has_fewer_steps_and_names_each_dim(tmp_path):
+    values = np.random.default_rng(0).random((40, 32, 32, 32), dtype="f4")
+    data = xr.Dataset({"u": (("time", "z", "y", "x"), values)}, coords={"time": np.arange(40.0)})
+    data.to_netcdf(tmp_path / "box.nc", engine="h5netcdf")
+    text = start("emulate", tmp_path, str(tmp_path / "box.nc")).read_text()
+    assert "  steps: 300\n" in text
+    assert "# boundary: {z: circular, y: circular, x: circular}" in text
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch_geometric
 def test_shipped_data_of_the_other_domains_run(tmp_path):
     for what, file, few in (

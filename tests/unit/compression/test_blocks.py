@@ -92,6 +92,9 @@ def test_a_part_decodes_its_blocks_alone(small_blocks, monkeypatch):
     assert len(decoded) == 1
     with pytest.raises(ConfigError, match="without steps"):
         decompress_region(slabs, slice(0, 9, 2))
+    for wrong in ((slice(2),), 3, ...):
+        with pytest.raises(ConfigError, match="one slice per dim"):
+            decompress_region(slabs, wrong)  # type: ignore[arg-type]
 
 
 def test_special_values_come_back_in_a_part():

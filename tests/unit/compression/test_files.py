@@ -56,6 +56,38 @@ def test_groups_and_a_bound_of_its_own(tmp_path, capsys):
     assert small.stat().st_size < NYX.stat().st_size
 
 
+def test_bounds_of_variables_alone(tmp_path, capsys):
+    small, back = tmp_path / "small.h5", tmp_path / "back.h5"
+    own = ["--variable", "baryon_density=pw_rel:1e-2", "--variable", "temperature=rel:1e-3"]
+    assert run_cli(["compress", str(NYX), str(small), *own, "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)["variables"]
+    assert {r["name"].rpartition("/")[2] for r in records} == {"baryon_density", "temperature"}
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    with h5py.File(NYX) as full, h5py.File(back) as restored:
+        name = "native_fields/velocity_x"
+        np.testing.assert_array_equal(restored[name][...], full[name][...])
+    capsys.readouterr()
+    assert run_cli(["compress", str(NYX), str(small), *own[:2], "--variable", "temperature"]) == 2
+    assert "0 bounds given" in capsys.readouterr().err
+    assert run_cli(["compress", str(NYX), str(small), "--variable", "temperature=foo:1"]) == 2
+    assert "bound mode 'foo'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "small", "back"),
+    [("x.npy", "a.h5", "b.nc"), ("x.nc", "a.npy", "b.zarr"), ("x.npy", "a.sci", "b.npy")],
+)
+def test_names_of_another_format_are_told(tmp_path, caplog, source, small, back):
+    values = np.cumsum(np.ones((40, 50), "f4"), 1)
+    np.save(tmp_path / "x.npy", values)
+    xr.Dataset({"t": (("y", "x"), values)}).to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    paths = [str(tmp_path / name) for name in (source, small, back)]
+    assert run_cli(["compress", *paths[:2], "--rel", "1e-3"]) == 0
+    assert run_cli(["decompress", *paths[1:]]) == 0
+    told = [f"{name} is written as" in caplog.text for name in (small, back)]
+    assert told == [small != "a.sci"] * 2
+
+
 def test_npy_and_netcdf3(tmp_path):
     x = np.linspace(0, 1, 4000, dtype="f4").reshape(40, 100)
     np.save(tmp_path / "x.npy", x)

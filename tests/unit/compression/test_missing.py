@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import h5py
 import numpy as np
 import pytest
@@ -202,10 +204,11 @@ def test_missing_values_that_are_no_numbers_are_refused_or_named(caplog):
     assert found == MissingValues()
 
 
-def test_masked_half_floats_are_compressed_without_a_remark(recwarn):
+def test_masked_half_floats_are_compressed_without_a_remark():
     values = np.cumsum(np.ones((30, 40), "f2"), 1)
     masked = np.ma.array(values, mask=values > 35)
-    back = decompress(compress(masked, rel=REL))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        back = decompress(compress(masked, rel=REL))
     np.testing.assert_array_equal(back.mask, masked.mask)
-    assert np.ma.max(np.abs(back - masked)) <= REL * 34
-    assert not recwarn.list
+    assert np.abs(back.data[~back.mask] - values[~masked.mask]).max() <= REL * 34

@@ -213,6 +213,21 @@ def test_sorting_puts_nan_last_and_extrema_find_it(tmp_path):
     assert np.flatnonzero(status).tolist() == [3, 5]
 
 
+def test_means_at_indices_and_reductions_without_their_start_are_those_of_torch(tmp_path):
+    def reduced(way: str, own: bool, change):
+        return lambda x: torch.full((len(x), 6), 0.5).scatter_reduce(
+            1, indices(x), change(x), way, include_self=own
+        )
+
+    ways = [(way, own) for way in ("sum", "mean", "prod", "amax", "amin") for own in (True, False)]
+    module = joined(*(reduced(*way, f) for way in ways for f in (torch.neg, torch.log)))
+    specs = [ArraySpec("x", ("a",), (7,), "", -1.5, 1.5)], [ArraySpec("y", ("b",), (120,))]
+    export([TracedFunction(module, *specs)], tmp_path / "m.so")
+    x = np.random.default_rng(0).uniform(-1.5, 1.5, (18, 7)).astype(np.float32)
+    (y,), _ = CompiledSurrogate(tmp_path / "m.so")(x)
+    np.testing.assert_allclose(y, module(torch.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("function", "text"),
     [

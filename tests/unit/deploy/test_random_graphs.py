@@ -9,6 +9,7 @@ from exported import CLOSE, _differs, counts, difference, outcomes
 from random_graphs import FORMS, RandomGraph, graph_outcomes
 from torch import fx, nn
 
+from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.export import export
@@ -95,6 +96,23 @@ def test_graphs_that_the_judge_was_not_written_for_are_told_if_one_operator_is_w
                 assert _differs(other, own, rounded, states, CLOSE["float32"]), (seed, name)
         assert not _differs(own, own, rounded, status, CLOSE["float32"]), seed
     assert wrong > 20
+
+
+@pytest.mark.parametrize("number", [584, 1246])
+def test_a_difference_that_rounding_explains_is_refused_with_the_change_by_rounding(
+    number, tmp_path
+):
+    """Remainders of quotients that differ by the order in which torch adds the samples alone."""
+    graph = RandomGraph(number)
+    dims = tuple("abcd"[: len(graph.shape)])
+    inputs = [ArraySpec("x", dims, graph.shape, "", -1.5, 1.5)]
+    function = TracedFunction(graph, inputs, [ArraySpec("y", ("two", *dims), (2, *graph.shape))])
+    path = tmp_path / "m.so"
+    told = r"tolerance=[0-9.]+: rounding alone .* \(fmod\)"
+    with pytest.raises(NumericalError, match=told) as refusal:
+        export([function], path, ExportConfig(tolerance=1e-8))
+    allowed = float(refusal.value.fix.split(":")[0].removeprefix("tolerance="))
+    export([function], path, ExportConfig(tolerance=allowed))
 
 
 def test_random_graphs_are_equal_to_torch_or_refused(tmp_path):

@@ -119,6 +119,13 @@ HOSTILE = {
     "deep": (b"[" * 100_000, JSON, 422, "not JSON"),
     "deep array": (b'{"inputs": {"x": ' + b"[" * 500 + b"]" * 500 + b"}}", JSON, 422, "x"),
     "no inputs": (b"[1]", JSON, 422, "'inputs'"),
+    "text of numbers": (
+        b'{"inputs": {"x": [["1", "2", "3", "4"]]}}',
+        JSON,
+        422,
+        "not an array of numbers",
+    ),
+    "truth values": (b'{"inputs": {"x": [[true, true, false, true]]}}', JSON, 422, "numbers"),
     "unknown input": (b'{"inputs": {"z": [1]}}', JSON, 422, "Allowed: x"),
     "ragged": (b'{"inputs": {"x": [[1, 2], [3]]}}', JSON, 422, "not an array of numbers"),
     "text": (b'{"inputs": {"x": [["a", "b", "c", "d"]]}}', JSON, 422, "not an array of numbers"),

@@ -131,3 +131,18 @@ def test_the_number_of_independent_errors_knows_cells_and_windows_that_are_alike
     numbers = [independent_errors(errors) for errors in (free, alike, lasting)]
     for number, expected in zip(numbers, (4800, 1200, 800), strict=True):
         assert 0.6 * expected < number < 1.6 * expected
+
+
+@pytest.mark.parametrize("change", [0.0, 0.35])
+def test_intervals_hold_how_much_the_spread_of_cells_changes(change):
+    """Mean over records of four periods, in each of which cells have another spread."""
+    covered = []
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        base = 10.0 ** rng.uniform(-1, 1, 6)
+        spreads = base * np.exp(change * rng.standard_normal((5, 1, 1, 6)))
+        periods = spreads * rng.standard_normal((5, 100, 2, 6))
+        spread, quantiles = error_model(np.concatenate(periods[:4]))
+        low, high = (quantiles[:, level, None] * spread for level in (1, -2))
+        covered.append(((periods[4] >= low) & (periods[4] <= high)).mean())
+    assert 0.895 < np.mean(covered) < 0.915

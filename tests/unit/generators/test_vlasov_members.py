@@ -99,7 +99,7 @@ def test_two_streams_grow_as_the_root_says():
 def test_a_bump_on_the_tail_grows_as_the_root_says():
     bump = BumpOnTail(frames=2, duration=80.0)
     (check,) = bump.checks(bump.generate(0).frames)
-    assert check.found == pytest.approx(check.exact, rel=5e-3)
+    assert check.measured == pytest.approx(check.exact, rel=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_an_ion_acoustic_wave_is_damped_as_the_root_says(settings):
     wave = IonAcoustic(frames=2, **settings)
     rate, frequency = wave.checks(wave.sample({}, 0).frames)
     assert rate.quantity == "damping rate"
-    assert rate.found == pytest.approx(rate.exact, rel=1e-2)
-    assert frequency.found == pytest.approx(frequency.exact, rel=2e-3)
+    assert rate.measured == pytest.approx(rate.exact, rel=1e-2)
+    assert frequency.measured == pytest.approx(frequency.exact, rel=2e-3)
 
 
 def test_the_ion_acoustic_root_is_that_of_hot_electrons_and_cold_ions():

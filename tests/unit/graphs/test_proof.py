@@ -141,6 +141,8 @@ MODELS = {
     "topk of features": lambda: Between(Function(lambda x: x * x.topk(2).values.sum(1, True))),
     "topk": lambda: Between(Function(lambda x: x - x.topk(4, 0).values.mean(0))),
     "GraphSAGE": lambda: pyg.GraphSAGE(6, 8, 2, 3, norm="layer", dropout=0.5),
+    "first rows": lambda: Between(Function(lambda x: x - x[:1])),
+    "order": lambda: Between(Function(lambda x: x[x[:, 0].argsort()])),
     **{f"{r} onto sources": lambda r=r: Function(onto_sources(r)) for r in REDUCTIONS},
 }
 
@@ -208,16 +210,16 @@ class Embedding(nn.Module):
 
 
 REFUSED = {
-    "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
+    "first rows": (lambda: OnSections(lambda h, e: h - h[:1]), r"module \(the model itself\)"),
     "gumbel over nodes": (
-        lambda: Between(Function(lambda x: nn.functional.gumbel_softmax(x, dim=0))),
+        lambda: OnSections(lambda h, e: nn.functional.gumbel_softmax(h, dim=0)),
         "gumbel_softmax over nodes",
     ),
     "permutation": (
-        lambda: Between(Function(lambda x: x + x[torch.randperm(x.size(0))])),
+        lambda: OnSections(lambda h, e: h + h[torch.randperm(h.size(0))]),
         "random numbers of randperm",
     ),
-    "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
+    "order": (lambda: OnSections(lambda h, e: h[h[:, 0].argsort()]), r"\(the model itself\)"),
     "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
 }
@@ -586,6 +588,141 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
             run_ranks(2, work, Traffic)
     else:
         run_ranks(2, work, Traffic)
+
+
+SECTIONS = {
+    "first rows": lambda h, e: h - h[:64].mean(0),
+    "ghost batches": lambda h, e: torch.cat(
+        [h[i : i + 64] - h[i : i + 64].mean(0) for i in range(0, h.size(0), 64)]
+    ),
+    "last rows": lambda h, e: h - h[-64:].sum(0),
+    "product": lambda h, e: h @ (h[:64].t() @ h[:64]),
+    "maximum": lambda h, e: h - h[:64].max(0).values,
+    "pooled": lambda h, e: h + pyg.global_add_pool(h[:64], None),
+    "pieces of the edges": lambda h, e: sum(
+        torch.zeros_like(h).index_add(0, c[1], h[c[0]]) for c in e.split(500, 1)
+    ),
+    "slices of the edges": lambda h, e: sum(
+        torch.zeros_like(h).index_add(0, e[1, i : i + 500], h[e[0, i : i + 500]])
+        for i in range(0, e.size(1), 500)
+    ),
+}
+
+
+class OnSections(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = pyg.SAGEConv(6, 6), function
+
+    def forward(self, x, edge_index):
+        return self.function(self.conv(x, edge_index).tanh(), edge_index)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_results_of_rows_between_constants_are_refused_though_the_check_has_fewer(graph, name):
+    """All rows of the small graph are below the constant, so that no comparison finds it."""
+    model = OnSections(SECTIONS[name])
+    with pytest.raises(ConfigError, match="joined with those of other ranks"):
+        prove(model, to_prove(graph, 2))
+
+
+def test_rows_between_constants_may_be_computed_one_by_one(graph):
+    model = OnSections(
+        lambda h, e: torch.cat([(h[i : i + 5] ** 2).tanh() for i in range(0, h.size(0), 5)])
+    )
+    assert prove(model, to_prove(graph, 2)).error < 1e-10
+
+
+@pytest.mark.parametrize(
+    "many", [lambda h: len(h), lambda h: int(h.size(0)), lambda h: int(2 * h.shape[0])]
+)
+def test_a_plain_number_of_local_rows_is_refused_on_large_graphs(graph, monkeypatch, many):
+    """Such a number is the one of a process, also where it is compared."""
+    model = OnSections(lambda h, e: h * (2.0 if many(h) > 1000 else 1.0))
+    assert prove(model, to_prove(graph, 2)).error < 1e-10
+    owner = np.arange(graph.num_nodes) % 2
+    monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
+
+    def work(ranks):
+        prove(model, GraphPart(graph, owner, Grid(2), ranks))
+
+    with pytest.raises(ConfigError, match="the number of local rows"):
+        run_ranks(2, work, Traffic)
+
+
+class Ranked(nn.Module):
+    """Sorts the nodes, and puts them back by the places they had."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
+
+    def forward(self, h):
+        order = h[:, 0].argsort()
+        sums = nn.functional.dropout(self.norm(self.lin(h[order])), 0.5, self.training).cumsum(0)
+        out = torch.empty_like(sums)
+        out[order] = sums
+        return out / h.size(0)
+
+
+class WithPlaces(nn.Module):
+    """A module whose functions refer to places among all nodes, once or in a list."""
+
+    def __init__(self, many=1):
+        super().__init__()
+        self.first, self.last = pyg.SAGEConv(6, 6), pyg.SAGEConv(6, 3)
+        self.middle = nn.ModuleList(Ranked() for _ in range(many))
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index).tanh()
+        for module in self.middle:
+            h = module(h)
+        return self.last(h, edge_index)
+
+
+class SGFormer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = pyg.SGFormer(6, 8, 3)
+
+    def forward(self, x, edge_index):
+        return self.model(x, edge_index, torch.zeros(x.size(0), dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("make", "whole"),
+    [
+        (WithPlaces, ("middle.0",)),
+        (lambda: WithPlaces(2), ("middle.0", "middle.1")),
+        (SGFormer, ("model.trans_conv",)),
+    ],
+)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_modules_that_need_the_places_of_all_nodes_run_on_all_rows(graph, make, whole, ranks):
+    torch.manual_seed(0)
+    model = make()
+    proof = prove(model, to_prove(graph, ranks))
+    assert proof.error < LIMIT
+    assert proof.whole == whole
+    assert prove(model, to_prove(graph, 1)).whole == ()
+
+
+def test_dropout_on_all_rows_is_the_same_on_every_process(graph):
+    torch.manual_seed(0)
+    model, owner = WithPlaces(), np.arange(graph.num_nodes) % 2
+    x = torch.from_numpy(graph.features)
+
+    def outputs(ranks, owner, whole):
+        part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+        own = distribute(copy.deepcopy(model).double(), part, whole=whole)
+        with dropout_by_node(3), torch.no_grad():
+            out = torch.zeros(graph.num_nodes, 3, dtype=torch.float64)
+            out[part.nodes] = own(x[part.nodes].double())
+        return out
+
+    first, second = run_ranks(2, lambda ranks: outputs(ranks, owner, ("middle.0",)), Traffic)
+    alone = outputs(SingleProcess(), 0 * owner, ("middle.0",))
+    torch.testing.assert_close(first + second, alone, rtol=1e-9, atol=1e-12)
 
 
 class Reversible(nn.Module):

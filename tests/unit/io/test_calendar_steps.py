@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import cftime
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -219,3 +220,12 @@ def test_records_longer_than_292_years_keep_their_calendar(unit, months):
     assert axis.breakpoints == ()
     days = known.astype("M8[D]").astype(int)
     np.testing.assert_array_equal(axis.days, days - days[0])
+
+
+@pytest.mark.parametrize("rule", ["B", "SMS", "SME"])
+def test_weekdays_and_half_months_of_pandas_are_even(rule):
+    times = pd.date_range("1999-11-01", periods=123, freq=rule).values
+    counted = calendar_steps(times[:-3])
+    assert counted is not None
+    assert set(np.diff(counted.counts)) == {1}
+    np.testing.assert_array_equal(times_after(times[:-3], 3), times[-3:])

@@ -134,3 +134,70 @@ def test_dates_of_either_order_are_refused(tmp_path, text, said):
     )
     with pytest.raises(DataError, match=rf"{said}.*2001-12-31"):
         open_fields(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time,y,y\n1,2,3\n2,3,4\n", "column 'y' twice"),
+        ("time,y\n2001-01-01,1,\n2001-01-02,2,\n", "more fields than the 2 names"),
+        ("time,y\n1,2\n2,-\n3,4\n4,5\n", "y: 1 of 4 values are no numbers, the first is '-'"),
+        ("time,y\n1,2%\n2,3%\n", "y: 2 of 2 values are no numbers, the first is '2%'"),
+    ],
+)
+def test_columns_that_cannot_be_read_as_meant_are_refused(tmp_path, text, said):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=said):
+        open_table(path)
+
+
+DAYS = pd.date_range("2003-11-20", periods=90)
+SECONDS = (DAYS - pd.Timestamp("1970-01-01")) // pd.Timedelta("1s")
+
+
+@pytest.mark.parametrize(
+    ("columns", "dates"),
+    [
+        ({"time": DAYS.strftime("%Y%j").astype(int)}, DAYS),
+        ({"timestamp": SECONDS}, DAYS),
+        ({"timestamp": SECONDS * 1000}, DAYS),
+        ({"Year": DAYS.year, "Month": DAYS.month, "Day": DAYS.day}, DAYS),
+        (
+            {"year": 1990 + np.arange(90) // 12, "month": np.arange(90) % 12 + 1},
+            pd.date_range("1990-01-01", periods=90, freq="MS"),
+        ),
+        (
+            {"time": pd.date_range("1995-01-01", periods=90, freq="MS").strftime("%b-%y")},
+            pd.date_range("1995-01-01", periods=90, freq="MS"),
+        ),
+    ],
+)
+def test_dates_of_other_programs(tmp_path, columns, dates):
+    path = tmp_path / "table.csv"
+    pd.DataFrame({**columns, "y": np.arange(90.0)}).to_csv(path, index=False)
+    data = open_table(path)
+    np.testing.assert_array_equal(data["time"].values, dates.values)
+    assert list(data.data_vars) == ["y"]
+
+
+def test_seconds_of_a_simulation_stay_numbers(tmp_path):
+    path = tmp_path / "table.csv"
+    pd.DataFrame({"time": SECONDS, "y": 1.0}).to_csv(path, index=False)
+    assert open_table(path)["time"].dtype.kind == "f"
+
+
+def test_columns_of_true_and_false_stay_such(tmp_path):
+    path = tmp_path / "table.csv"
+    pd.DataFrame({"time": DAYS, "y": np.arange(90) > 3}).to_csv(path, index=False)
+    assert open_table(path)["y"].dtype == bool
+
+
+def test_a_wanted_column_with_words_is_refused_and_a_note_is_not(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("time,y,flag\n1,2,0\n2,-,E\n3,4,0\n4,5,0\n")
+    with pytest.raises(DataError, match="1 of 4 values are no numbers, the first is '-'"):
+        open_fields(path, ["y"])
+    path.write_text("time,y,flag\n1,2,0\n2,3,E\n3,4,0\n4,5,0\n")
+    with open_fields(path, ["y"]) as data:
+        assert data["y"].values.tolist() == [2.0, 3.0, 4.0, 5.0]

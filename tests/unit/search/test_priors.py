@@ -24,7 +24,7 @@ from scitoolkit.search import (
     integer,
     real,
 )
-from scitoolkit.search.parameters import read_parameter
+from scitoolkit.search.declarations import read_parameter
 from scitoolkit.search.strategies.gaussian_process.embedding import Embedding
 from scitoolkit.search.strategies.gaussian_process.priors import Priors, exponent
 

@@ -253,6 +253,22 @@ def test_a_damaged_log_is_refused(tmp_path):
         load_history(tmp_path)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_damaged_log_that_is_mended_opens_in_the_same_process(tmp_path, shared):
+    def resumed(trials):
+        search = Search(PAPER, cases.distance, directory=tmp_path)
+        return search.run(trials=trials, **({"shared": True} if shared else {"resume": True}))
+
+    Search(PAPER, cases.distance, directory=tmp_path).run(trials=5, shared=shared)
+    path = tmp_path / FILE_NAME
+    sound = path.read_bytes()
+    path.write_bytes(sound.replace(b"{", b"#", 1))
+    with pytest.raises(CheckpointError):
+        resumed(7)
+    path.write_bytes(sound)
+    assert len(resumed(7).done) == 7
+
+
 def test_a_log_that_leads_elsewhere_is_refused(tmp_path):
     Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(trials=30)
     path = tmp_path / FILE_NAME

@@ -248,6 +248,27 @@ def test_bounds_that_are_no_numbers_are_refused(name, value):
     "strategy", [RandomSearch, lambda: AgingEvolution(4, 2), GaussianProcessSearch, BayesianSearch]
 )
 def test_a_space_of_one_configuration_is_searched(strategy):
-    space = {"x": real(0, 1, step=2), "y": integer(1, 2, step=5), "z": [3], "w": range(1)}
+    space = {"x": real(0, 0), "y": integer(1, 1), "z": [3], "w": range(1)}
     history = Search(space, lambda c: c["x"], strategy=strategy()).run(trials=5)
     assert [t.configuration for t in history.done] == [{"x": 0.0, "y": 1, "z": 3, "w": 0}]
+
+
+@pytest.mark.parametrize("kind", [integer(0, 10, step=30), real(0, 1, step=1.5)])
+def test_a_step_beyond_the_range_is_refused(kind):
+    with pytest.raises(ConfigProblems, match="larger than the range"):
+        Space({"x": kind})
+    assert Space({"x": integer(0, 10, step=10)}).size == 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({1: [1, 2], "1": [3, 4]}, "another parameter has that name"),
+        ({"": [1, 2]}, "no name"),
+        ({"c": chain(2, [1, 2]), "c.node1": [1, 2]}, "a part of a chain"),
+        ({"c.node1": [1, 2], "c": chain(2, [1, 2])}, "a part of a chain"),
+    ],
+)
+def test_parameters_of_one_name_are_refused(parameters, said):
+    with pytest.raises(ConfigProblems, match=said):
+        Space(parameters)

@@ -29,6 +29,7 @@ def test_the_summary_names_every_statistic_of_which_a_baseline_is_better(results
         best = min(errors, key=errors.get)
         lost = errors[best] < results.metrics[key]
         name = key.removesuffix("_error").replace("_", " ")
+        name = name.replace("taylor", "Taylor").replace("kolmogorov", "Kolmogorov")
         assert (f" {name} ({best} " in sentence) == lost
         if lost:
             unit, scale = ("decades", 1) if key == "spectrum_error" else ("%", 100)

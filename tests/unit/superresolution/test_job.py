@@ -195,6 +195,24 @@ def test_the_weight_of_the_equations_grows_over_the_warm_up(job_file, seen, shar
     assert added == pytest.approx(0.05 * share * residual, rel=1e-4)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_warm_up_counts_optimizer_steps(job_file, accumulate):
+    pde = {"equations": {"advection": "dif(u,t) + speed*dif(u,x)"}, "warmup_steps": 50}
+    report = api.train(job_file(pde=pde, training={"accumulate": accumulate}))  # 4 steps
+    model = SuperresolutionSurrogate.load(report.path / "model").model
+    assert model.steps_seen == 4
+
+
+@pytest.mark.parametrize("symmetries", [{"shift": ["x"]}, {"shift": [], "mirror": {"x": ["u"]}}])
+def test_a_whole_uneven_period_is_not_moved_by_nodes(job_file, tmp_path, symmetries):
+    even = wave_fields()
+    x = even.x.values + 0.2 * (even.x.values[1] - even.x.values[0]) * np.sin(np.arange(even.x.size))
+    path = write_fields(even.assign_coords(x=x), tmp_path / "uneven.nc")
+    job = job_file(data={"path": str(path), "test": None}, crop={"symmetries": symmetries})
+    with pytest.raises(ConfigError, match="x has uneven nodes"):
+        prepare(load_config(SuperresolutionConfig, job))
+
+
 def test_a_stopped_prediction_keeps_its_parts_and_goes_on(coarse, tmp_path, monkeypatch):
     nodes = prediction.refined_nodes(coarse)
     options = {"chunk": 24, "about": {"model": "a"}}  # a block is one time
