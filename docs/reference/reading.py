@@ -61,9 +61,10 @@ In this order; the first that decides, counts.
 {names}
 
 Any other dim is a dim of the grid. Beside a time by attributes, a dim that is merely called
-`step` or `date` is not a second time. Two times by attributes are refused; `init emulate
---sample-dim` says which counts. Values on numbered cells (latitudes and longitudes along one
-dim, `CDI_grid_type: unstructured`, UGRID's `mesh`) are refused.
+`step` or `date` is not a second time. Two times by attributes, or by names alone, are refused;
+`init emulate --sample-dim` says which counts. Times may be text (`Times` of WRF, ISO 8601).
+Values on numbered cells (latitudes and longitudes along one dim, `CDI_grid_type: unstructured`,
+UGRID's `mesh`) are refused.
 
 ## What is learned
 
@@ -106,12 +107,22 @@ A row with a missing value is refused, or masked where `data.mask` is set.
 ## The same cells in all files
 
 Coordinates rise or fall, but for longitudes that pass 360. A dim that a file stores in another
-order is read in the order of the first file. Parts of one simulation have the same points.
-Latitudes and longitudes of two dims are compared at the corners: the directions of all files, and
-the places of the parts of a simulation. Members along a dim of several files are joined member by
-member if the times continue, and components and members have one order. What differs is refused
-with both values. Files of one time each follow the times in them, else the last number of their
-names; a missing number is a gap, as a missing time is.
+order is read in the order of the first file that states its points. Parts of one simulation have
+the same points. Latitudes and longitudes of two dims are compared at the corners: the directions
+of all files, and the places of the parts of a simulation. Members along a dim of several files
+are joined member by member if the times continue, and components and members have one order. What
+differs is refused with both values. Files of one time each follow the times in them, else the
+last number of their names; a missing number is a gap, as a missing time is. Iterations of openPMD
+are compared in the same way, with places and units in SI: windows that move, and factors that
+change, are refused.
+
+## The same quantity in all files
+
+`units`, `standard_name`, `positive` and the method along time (`cell_methods: time: mean`) are the
+same wherever two files state them; units that differ in spelling are one. Fields without a time
+that `open_fields` joins have the same values. Two simulations that hold one state at one time, as
+restarts under other names do, are refused in two parts of a split; up to 500 simulations are
+compared. Files of several tiles of a domain are no simulations.
 
 ## What was never written
 

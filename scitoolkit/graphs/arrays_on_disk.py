@@ -170,15 +170,22 @@ class ArrayWriter:
     Args:
         path: the file to write.
         dtype, shape: dtype and shape of the whole array.
+        stays_open: False closes the file between blocks, so that many writers need few descriptors.
     """
 
-    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: Path, dtype: Any, shape: tuple[int, ...], *, stays_open: bool = True
+    ) -> None:
         import hashlib
 
-        self._file, self._hash, self.size = path.open("wb"), hashlib.sha256(), 0
+        self._stays_open = stays_open
+        self._path, self._file = path, path.open("wb")
+        self._hash, self.size = hashlib.sha256(), 0
         self._dtype, self._left = np.dtype(dtype), int(np.prod(shape))
         header = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(_Tee(self._put), header)
+        if not stays_open:
+            self._file.close()
 
     def _put(self, raw: Any) -> None:
         self._file.write(raw)
@@ -188,7 +195,11 @@ class ArrayWriter:
     def write(self, block: Array) -> None:
         """Append a block."""
         self._left -= block.size
+        if not self._stays_open:
+            self._file = self._path.open("ab")
         self._put(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
+        if not self._stays_open:
+            self._file.close()
 
     def __enter__(self) -> ArrayWriter:
         """Return the writer; the file is closed on exit."""

@@ -91,15 +91,15 @@ class EdgeFile(ABC):
             if whole is None or not np.array_equal(whole, ends):
                 self._refuse(f"ends of edges are {ends.dtype}, such as {ends[:1]}", "whole numbers")
             ends = whole
-        if len(ends) and ends.min() < 0:
-            edge = first + int(np.argmax(ends < 0))
-            self._refuse(f"edge {edge} ends at node {ends.min()}", "numbers from 0")
-        if self.num_nodes is not None and len(ends) and ends.max() >= self.num_nodes:
-            edge = first + int(np.argmax(ends >= self.num_nodes))
-            self._refuse(
-                f"edge {edge} ends at node {ends[edge - first]}", f"0 to {self.num_nodes - 1}"
-            )
+        self._check_ends(ends, ends < 0, first, "numbers from 0")
+        if self.num_nodes is not None:
+            self._check_ends(ends, ends >= self.num_nodes, first, f"0 to {self.num_nodes - 1}")
         return ends
+
+    def _check_ends(self, ends: Array, wrong: Array, first: int, allowed: str) -> None:
+        if wrong.any():
+            edge = int(np.argmax(wrong))
+            self._refuse(f"edge {first + edge} ends at node {ends[edge]}", allowed)
 
     def _refuse(self, what: str, allowed: str, fix: str = "") -> NoReturn:
         raise DataError(what, where=str(self.path), allowed=allowed, fix=fix)

@@ -218,17 +218,23 @@ class StackedGraphs:
         )
 
     def with_reverse_edges(self) -> StackedGraphs:
-        """Return the set with each edge also in the other direction, with the same features."""
+        """Return the set with each edge also in the other direction, with the same features.
+
+        A self-loop is its own reverse and stays one edge.
+        """
+        apart = np.flatnonzero(self.edge_index[0] != self.edge_index[1])
+        edge = np.concatenate([np.arange(self.edge_index.shape[1]), apart])
         # Edges of a graph must stay contiguous: sorted by graph, forward edges before reverse ones.
-        order = np.argsort(np.concatenate([self.graph_of_edge] * 2), kind="stable")
-        pairs = np.concatenate([self.edge_index, self.edge_index[::-1]], axis=1)[:, order]
+        order = np.argsort(self.graph_of_edge[edge], kind="stable")
+        both = np.concatenate([self.edge_index, self.edge_index[::-1, apart]], axis=1)
+        pairs, edge = both[:, order], edge[order]
         arrays = {
-            name: np.concatenate([array] * 2)[order] if name in EDGE_ARRAYS else array
+            name: array[edge] if name in EDGE_ARRAYS else array
             for name, array in self.arrays.items()
         }
         return StackedGraphs(
             self.num_nodes,
-            2 * self.num_edges,
+            np.bincount(self.graph_of_edge[edge], minlength=len(self)),
             pairs,
             arrays,
             self.labels,

@@ -114,10 +114,12 @@ def reduced_dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[in
     # Their second argument is the order of the norm, q or k, not a dimension.
     if name in ("norm", "linalg_vector_norm", "linalg_norm", "quantile", "kthvalue") and rest:
         rest.pop(0)
-    dim = kwargs.get("dim", kwargs.get("axis"))
+    dim = kwargs.get("dim")
     if dim is None and rest and not isinstance(rest[0], bool):
         dim = rest.pop(0)
     bools = [a for a in rest if isinstance(a, bool)]
+    if name in ("var", "std", "var_mean", "std_mean"):
+        bools = bools[1:]  # the first is `unbiased`
     keep = kwargs.get("keepdim", bools[-1] if bools and dim is not None else False)
     if dim is None or dim == () or isinstance(dim, str):
         return tuple(range(x.dim())), keep

@@ -37,6 +37,7 @@ from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
+from scitoolkit.graphs.signatures import positional
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
 from scitoolkit.graphs.whole_modules import call_on_all_rows, on_rows
 
@@ -149,6 +150,7 @@ class Distributed(TorchFunctionMode):
             self._sites.visit(name)
         if func is call_on_all_rows:
             return on_rows(self, self._local, args[0], args[1:], kwargs)
+        args, kwargs = positional(name, args, kwargs)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)

@@ -49,7 +49,7 @@ def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     # B rows or A columns only  the other factor has all rows: the distributed one is gathered
     # A rows and B columns      all pairs of nodes: the columns are gathered, the rows stay
     # B columns                 local columns of the result
-    a, b = args[:2] if len(args) > 1 else (args[0], kwargs.get("other", kwargs.get("mat2")))
+    a, b = args[:2]
     if name == "__rmatmul__":
         return _matmul(local, torch.matmul, "matmul", (b, a), {})
     left, right = tag_of(a), tag_of(b)
@@ -82,13 +82,11 @@ def _addmm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
 
 
 def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    equation, operands = args[0], list(flat(args[1:]))
-    if not isinstance(equation, str) or "." in equation:
-        return local.passed(func, name, args, kwargs)
-    inputs, _, result = equation.replace(" ", "").partition("->")
+    operands = list(flat(args[1:]))
+    inputs, result = _letters(args[0], [operand.dim() for operand in operands])
     letters = {
         letter[tag.dim]: tag
-        for letter, operand in zip(inputs.split(","), operands, strict=True)
+        for letter, operand in zip(inputs, operands, strict=True)
         if (tag := tag_of(operand)) is not None
     }
     if len(letters) > 1:
@@ -100,6 +98,29 @@ def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
             return SumOverRanks.apply(out, local.ranks)
         put_tag(out, replace(tag, dim=result.index(letter), role=None))
     return out
+
+
+def _letters(equation: str, dims: list[int]) -> tuple[list[str], str]:
+    """Return a letter for each dimension of the operands and of the result of an einsum.
+
+    Example:
+        >>> _letters("...b, ba", [2, 2]), _letters("ij->", [2])
+        ((['0b', 'ba'], '0a'), (['ij'], ''))
+    """
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    # Dimensions of `...` are counted from the right, as in broadcasting; digits stand for them.
+    widths = [dim - len(term.replace("...", "")) for dim, term in zip(dims, terms, strict=True)]
+    rest = "".join(map(str, reversed(range(max(widths))))) if "..." in inputs else ""
+    terms = [
+        term.replace("...", rest[len(rest) - width :])
+        for term, width in zip(terms, widths, strict=True)
+    ]
+    if arrow:
+        return terms, result.replace("...", rest)
+    # Without an arrow: the letters that occur once, in alphabetical order (as NumPy's einsum).
+    once = sorted(c for c in set(inputs) if c.isalpha() and inputs.count(c) == 1)
+    return terms, rest + "".join(once)
 
 
 def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -115,6 +136,12 @@ def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
     )
     x, mean, var, weight, bias, training, momentum, eps = arguments(names, args, kwargs)
     tag = tag_of(x)
+    if tag is not None and tag.dim == 1 and local.ranks.size > 1:
+        # Each node is a channel, whose mean and variance are over local numbers only; parameters
+        # are of all nodes.
+        if any(values is not None for values in (mean, var, weight, bias)):
+            raise Unsupported("batch_norm with weights or averages for each node")
+        return local.passed(func, name, args, kwargs)
     if tag is None or not training or local.ranks.size == 1:
         return local.passed(func, name, args, kwargs)
     # Ioffe and Szegedy (2015), with mean and variance over the rows of all ranks. The output

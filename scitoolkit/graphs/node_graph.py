@@ -90,7 +90,8 @@ class NodeGraph:
             return self.whole.inputs
         header, used = self.stored.header, self.config.edge_inputs == "use"
         attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
-        return GraphInputs(header["num_features"], used and header["edge_weight"], attr)
+        types = header.get("edge_types", 0) if used else 0
+        return GraphInputs(header["num_features"], used and header["edge_weight"], attr, types)
 
     @property
     def num_outputs(self) -> int | None:

@@ -91,7 +91,7 @@ def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInput
 def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator) -> OwnInputs:
     part = StoredPart(graph, ranks)
     if config.data.edge_inputs == "ignore":
-        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
+        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None, edge_types=0)
     x = sharing.stored_features(part, config.data.normalise)
     labels = part.files.read("y") if "y" in part.files else np.zeros(0)
     loaders = {}

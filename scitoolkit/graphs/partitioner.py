@@ -33,6 +33,7 @@ from scitoolkit.graphs.node_files import NodeFile, has_node_data, num_nodes_of
 from scitoolkit.graphs.partition import check_owner
 from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
 from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
+from scitoolkit.graphs.scattered_files import MOST_NUMBERS, MOST_OPEN, ScatteredFiles
 from scitoolkit.graphs.targets import TARGETS, TargetName
 from scitoolkit.io.numpy_file import load_array, save_array
 
@@ -85,6 +86,10 @@ def partition_edges(
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
     if target not in TARGETS:
         raise ConfigError(f"target {target!r}", allowed=", ".join(TARGETS))
+    if parts > MOST_NUMBERS:
+        raise ConfigError(
+            f"{parts} parts", where="parts", allowed=f"1 to {MOST_NUMBERS}", fix="fewer parts"
+        )
     if not 1 <= node_weight <= MOST_WEIGHT:
         raise ConfigError(f"node_weight {node_weight}", allowed=f"1 to {MOST_WEIGHT}")
     edges = shipped_path(edges)
@@ -270,17 +275,13 @@ class _Partitioner:
         # placement has to beat.
         halves = blocks(degrees, self.parts).astype(np.uint16)
         cut = 0
-        with ExitStack() as stack:
-            files = {
-                (kind, r): stack.enter_context(self._bucket(kind, r).open("wb"))
-                for kind in self._kinds()
-                for r in range(ranges)
-            }
+        paths = {(k, r): self._bucket(k, r) for k in self._kinds() for r in range(ranges)}
+        with ScatteredFiles(paths) as files:
             for block in self.edges.blocks():
                 source, target = block.source, block.target
                 # A first pass of a radix sort: each file is small enough to be sorted in memory,
                 # and the ranges ascend, so that their concatenation is sorted.
-                _scatter(files, "in", of_node[target], _pairs(target, source))
+                files.append("in", of_node[target], _pairs(target, source))
                 if block.type is not None and len(block.type):
                     self._facts["edge_types"] = max(
                         self._facts.get("edge_types", 0), int(block.type.max()) + 1
@@ -290,9 +291,9 @@ class _Partitioner:
                     if values is not None:
                         values = values.astype(np.int32) if kind == "type" else _real(values)
                         self._facts[f"{kind}_dtype"] = values.dtype.str
-                        _scatter(files, kind, of_node[target], values)
+                        files.append(kind, of_node[target], values)
                 if self._needs_neighbours:
-                    _scatter(files, "out", of_node[source], _pairs(source, target))
+                    files.append("out", of_node[source], _pairs(source, target))
                 cut += int((halves[source] != halves[target]).sum())
         self._facts["cut_of_blocks"] = cut
 
@@ -351,13 +352,13 @@ class _Partitioner:
         needed = _Needed(self.parts, len(owner))
         cut = duplicates = 0
         far = np.zeros(self.parts, np.int64)
-        with ExitStack() as stack:
-            files = {
-                (kind, p): stack.enter_context((self.work / f"{kind}-of-{p:04d}.bin").open("wb"))
-                for kind in self._kinds()
-                if kind != "out"
-                for p in range(self.parts)
-            }
+        paths = {
+            (kind, p): self.work / f"{kind}-of-{p:04d}.bin"
+            for kind in self._kinds()
+            if kind != "out"
+            for p in range(self.parts)
+        }
+        with ScatteredFiles(paths) as files:
             for number, begin, end in self._ranges():
                 rows, source, order = self._sorted(number, begin, inward[begin:end], len(owner))
                 # Within a range edges are sorted by (target, source), so that copies are
@@ -369,9 +370,9 @@ class _Partitioner:
                 cut += int(foreign.sum())
                 far += np.bincount(part[foreign], minlength=self.parts)
                 needed.add(part[foreign], source[foreign])
-                _scatter(files, "in", part, source)
+                files.append("in", part, source)
                 for kind in self._inputs():
-                    _scatter(files, kind, part, self._values(kind, number)[order])
+                    files.append(kind, part, self._values(kind, number)[order])
         needed.save(self.work / "needed.npy")
         self._facts.update(cut=cut, duplicate_edges=duplicates, far=far.tolist())
 
@@ -495,6 +496,7 @@ class _Partitioner:
                         self.out / f"part-{p:04d}" / "x.npy",
                         nodes.dtype,
                         (record["nodes"], nodes.width),
+                        stays_open=len(records) <= MOST_OPEN,
                     )
                 )
                 for p, record in enumerate(records)
@@ -578,17 +580,3 @@ def _pairs(first: Array, second: Array) -> Array:
 
 def _real(values: Array) -> Array:
     return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
-
-
-def _scatter(files: dict[tuple[str, int], Any], kind: str, place: Array, values: Array) -> None:
-    """Append each row of values to the file with its number, in order."""
-    place = place.astype(np.uint16)
-    # Stable: the order of edges within a file is that of the input, on which sums of floating-
-    # point numbers depend.
-    order = np.argsort(place, kind="stable")
-    values, ends = values[order], np.cumsum(np.bincount(place))
-    begin = 0
-    for number, end in enumerate(ends):
-        if end > begin:
-            files[kind, number].write(np.ascontiguousarray(values[begin:end]))
-        begin = end

@@ -18,7 +18,10 @@ from scitoolkit.training.ranks.collectives import GatherRows, SumOverRanks, gath
 def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     x = args[0] if args else kwargs.get("input")
     tag = tag_of(x)
-    if tag is None or any(isinstance(a, Tensor) for a in args[1:]) or "other" in kwargs:
+    # `max(a, b)` compares two tensors; the second argument of the others, such as the fractions of
+    # `quantile`, is not of rows.
+    of_two = name in ("max", "min") and ("other" in kwargs or isinstance(args[-1], Tensor))
+    if tag is None or (of_two and len(args) + len(kwargs) > 1):
         return divide(local, func, name, args, kwargs)
     if tag.role is not None and name in ("max", "amax") and len(args) == 1 and not kwargs:
         # `edge_index.max() + 1` is how layers count nodes. Local indices reach into the halo, whose

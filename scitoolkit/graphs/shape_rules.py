@@ -26,8 +26,7 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
     rows = RowCount.of(size, tag, lambda: local.total(size, tag), local.note_plain_count)
     if isinstance(out, torch.Size):
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
-    dim = args[1] if len(args) > 1 else kwargs["dim"]
-    return rows if dim % x.dim() == tag.dim else out
+    return rows if args[1] % x.dim() == tag.dim else out
 
 
 def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -59,8 +58,7 @@ def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
 def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Tag concatenated or stacked tensors: join row numbers, keep equal roles."""
     out = func(*args, **kwargs)
-    tensors = args[0] if args else kwargs["tensors"]
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) % out.dim()
+    tensors, dim = args[0], (args[1] if len(args) > 1 else 0) % out.dim()
     tags = [tag_of(t) for t in tensors]
     lead = next((t for t in tags if t is not None), None)
     if lead is None:
@@ -94,7 +92,7 @@ def _flipped(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     out, tag = func(*args, **kwargs), tag_of(args[0])
     if tag is None:
         return out
-    dims = list(flat((args[1:], tuple(kwargs.values()))))
+    dims = list(flat(args[1:]))
     # Flipping an edge_index exchanges sources and targets; flipping columns of features does not.
     role = tag.role[::-1] if isinstance(tag.role, tuple) and dims in ([0], [-2]) else tag.role
     flips_rows = tag.dim in [d % out.dim() for d in dims]
@@ -123,16 +121,14 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     out, tag = func(*args, **kwargs), tag_of(args[0])
     if tag is None:
         return out
-    dim = kwargs.get("dim", args[1] if len(args) > 1 and name == "unbind" else 0)
-    if name == "unbind":
-        # One tensor a local row: their number differs by rank, and none of them is distributed.
-        if dim % args[0].dim() == tag.dim:
-            return out
-        roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
-        for part, role in zip(out, roles, strict=True):
-            put_tag(part, replace(tag, dim=tag.dim - (tag.dim > dim), role=role))
+    dim = (args[1] if len(args) > 1 else 0) % args[0].dim()
+    # One tensor a local row: their number differs by rank, and none of them is distributed.
+    if dim == tag.dim:
         return out
-    return local.tagged(out, name, args, kwargs)
+    roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
+    for part, role in zip(out, roles, strict=True):
+        put_tag(part, replace(tag, dim=tag.dim - (tag.dim > dim), role=role))
+    return out
 
 
 RULES: dict[str, Rule] = {

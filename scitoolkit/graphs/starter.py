@@ -41,7 +41,19 @@ def starter(data: DataToStart) -> str:
 
 
 def starter_of_links(data: DataToStart) -> str:
-    """Return a short commented configuration of link prediction that runs unchanged."""
+    """Return a short commented configuration of link prediction that runs unchanged.
+
+    Raises:
+        DataError: a file of another kind without edges, such as a mesh in NetCDF.
+    """
+    path = data.one
+    if path.is_file() and path.suffix not in (".npz", ".pt") and not _has(path, "edge_index"):
+        raise DataError(
+            "no edges of a graph",
+            where=str(path),
+            allowed="`edge_index` (2, E) with `x` and `y`, in .npz, or a .pt file of PyG",
+            fix="write the cells of a mesh as nodes and their neighbours as edges",
+        )
     lines = Lines("Edges of a graph: a share is hidden and has to be told from pairs without one.")
     lines.key("domain", "graph_links")
     lines.section("data", path=str(data.written[0]))

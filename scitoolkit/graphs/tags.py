@@ -261,26 +261,33 @@ def _unsqueezed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | Non
 def _squeezed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     gone = [d for d in range(argument.dim()) if argument.size(d) == 1]
     if len(args) > 1:
-        gone = [d % argument.dim() for d in flat(args[1:])]
+        # A dimension of another extent stays.
+        named = [d % argument.dim() for d in flat(args[1:])]
+        gone = [d for d in named if argument.size(d) == 1]
     return None if dim in gone else dim - sum(d < dim for d in gone)
 
 
-def _stacked(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
-    where = args[1] if len(args) > 1 else 0
-    return dim + (dim >= where % out.dim())
+def _selected(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
+    gone = args[1] % argument.dim()
+    return None if dim == gone else dim - (dim > gone)
 
 
 _MOVES: dict[str, Callable[..., int | None]] = {
     "t": _transposed,
     "T": _transposed,
+    "H": _transposed,
     "mT": _transposed,
+    "mH": _transposed,
+    "adjoint": _transposed,
     "transpose": _transposed,
     "swapaxes": _transposed,
+    "swapdims": _transposed,
     "permute": _permuted,
     "movedim": _moved_dim,
+    "moveaxis": _moved_dim,
     "unsqueeze": _unsqueezed,
     "squeeze": _squeezed,
-    "stack": _stacked,
+    "select": _selected,
     "view": _reshaped,
     "reshape": _reshaped,
     "flatten": _reshaped,

@@ -36,14 +36,18 @@ from scitoolkit.io.coordinates import (
     require_numbers,
 )
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
+from scitoolkit.io.meanings import other_meaning
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
 from scitoolkit.io.table import WORDS, is_table, open_table
+from scitoolkit.io.text_times import with_text_times
 
 if TYPE_CHECKING:
     import xarray as xr
 
 PathLike = str | os.PathLike[str]
+_MAX_STILL = 2**20
+"""Values of a field without a time that are compared between files."""
 Dims = Sequence[str] | Mapping[str, Sequence[str]]
 
 
@@ -91,7 +95,7 @@ def open_fields(
     if len(paths) == 1:
         dataset = _open_one(paths[0], dims, chunks)
     else:
-        dataset = _open_many(paths, dims, chunks)
+        dataset = _open_many(paths, dims, chunks, variables)
     where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     try:
         if variables is None:
@@ -217,7 +221,7 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise unreadable(path, error) from None
     from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = within_limits(refusing(dataset, format_class, path))
+    dataset = with_text_times(within_limits(refusing(dataset, format_class, path)))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:
@@ -225,7 +229,12 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
     return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
 
 
-def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Dataset:
+def _open_many(
+    paths: Sequence[Path],
+    dims: Dims | None,
+    chunks: Any,
+    variables: str | Sequence[str] | Mapping[str, str] | None,
+) -> xr.Dataset:
     """Join files along time in the order of their first times."""
     if importlib.util.find_spec("dask") is None:
         raise missing_extra("dask", "dask", "joining several files lazily")
@@ -237,7 +246,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
             parts.append(_open_one(path, dims, {} if chunks is None else chunks))
         dim = _shared_time_dim(parts[0], str(paths[0]))
         _require_same_units(parts, paths)
-        _require_same_scalars(parts, paths)
+        _require_same_still(_read_parts(parts, variables), paths, dim)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
@@ -270,10 +279,16 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
 
 
 def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if files state different units for a variable or coordinate."""
+    """Raise DataError if files state other units or another meaning of a variable."""
     for part, path in zip(parts[1:], paths[1:], strict=True):
         for name, first in parts[0].variables.items():
             other = part.variables.get(name, first)
+            if (differs := other_meaning(first.attrs, other.attrs)) is not None:
+                raise DataError(
+                    f"{differs[0]}, but {differs[1]} in {paths[0]}",
+                    where=f"{path}: variable {name}",
+                    fix="join files of one quantity only",
+                )
             units = [str(a.attrs.get("units", "")) for a in (first, other)]
             if all(units) and not same_unit(*units):
                 raise DataError(
@@ -283,19 +298,50 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
                 )
 
 
-def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
+def _is_place(name: str, variable: xr.Variable) -> bool:
+    role = role_by_metadata(variable.attrs) or role_by_name(name)
+    return role in ("latitude", "longitude")
+
+
+def _read_parts(
+    parts: Sequence[xr.Dataset], variables: str | Sequence[str] | Mapping[str, str] | None
+) -> list[xr.Dataset]:
+    """Return the parts without fields that are not read; scalars and places remain."""
+    if variables is None:
+        return list(parts)
+    listed = list(variables.values()) if isinstance(variables, Mapping) else variables
+    names = {listed} if isinstance(listed, str) else set(listed)
+    return [
+        part.drop_vars(
+            [
+                name
+                for name, array in part.data_vars.items()
+                if array.ndim and name not in names and not _is_place(str(name), array.variable)
+            ]
+        )
+        for part in parts
+    ]
+
+
+def _require_same_still(parts: Sequence[xr.Dataset], paths: Sequence[Path], dim: str) -> None:
     """Raise DataError if a value differs that a join along time would take from the first file.
 
-    A member, a height or a parameter tells files apart; the times of a file do not. So do the
-    latitudes and longitudes of curvilinear grids.
+    A member, a height or a parameter tells files apart; the times of a file do not. So do masks,
+    and the latitudes and longitudes of curvilinear grids.
     """
     for part, path in zip(parts[1:], paths[1:], strict=True):
+        for axis in sorted(map(str, {*parts[0].indexes} ^ {*part.indexes})):
+            if axis in parts[0].dims and axis in part.dims:
+                lacking, having = (path, paths[0]) if axis in parts[0].indexes else (paths[0], path)
+                raise _unstated_coordinate(axis, lacking, having)
         for name, first in parts[0].variables.items():
             other = part.variables.get(name)
             if other is None or first.dtype.kind not in "biuf" or first.ndim != other.ndim:
                 continue
+            if dim in first.dims or name in parts[0].indexes:
+                continue  # what is joined, and the coordinates of dims, which the join compares
             if first.ndim:
-                _require_same_place(str(name), first, other, str(path), str(paths[0]))
+                _require_same_values(str(name), first, other, str(path), str(paths[0]))
                 continue
             if role_by_name(str(name)) == "time" or role_by_metadata(first.attrs) == "time":
                 continue
@@ -308,13 +354,22 @@ def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) ->
                 )
 
 
-def _require_same_place(
+def _unstated_coordinate(name: object, path: Path, other: Path) -> DataError:
+    return DataError(
+        f"no coordinate {name}, which {other} has, so that its order is not known",
+        where=str(path),
+        fix=f"write {name} in all files",
+    )
+
+
+def _require_same_values(
     name: str, first: xr.Variable, other: xr.Variable, path: str, first_path: str
 ) -> None:
-    """Raise DataError if latitudes or longitudes of cells differ between two files."""
-    role = role_by_metadata(first.attrs) or role_by_name(name)
-    timed = any(role_by_name(str(d)) == "time" for d in first.dims)
-    if first.ndim < 2 or timed or role not in ("latitude", "longitude"):
+    """Raise DataError if a field without a time, such as a mask or places, differs between files.
+
+    A join takes it from the first file.
+    """
+    if first.size > _MAX_STILL and not _is_place(name, first):
         return
     same = first.dims == other.dims and first.shape == other.shape
     if not same or not np.allclose(first, other, rtol=1e-5, atol=1e-5, equal_nan=True):

@@ -193,7 +193,7 @@ def first_step(begun: Start, steps: int | None) -> dict[str, Any]:
     loss, parts = begun.task.loss(batch)
     if not math.isfinite(float(loss.detach())):
         named = ", ".join(f"{name} {float(part):g}" for name, part in (parts or {}).items())
-        raise NumericalError(f"the loss of the first batch is {float(loss):g} ({named})")
+        raise NumericalError(f"the loss of the first batch is {loss.item():g} ({named})")
     seconds = _seconds_per_step(begun.task, batch, loss)
     explain = getattr(loader, "explain", None)
     return {

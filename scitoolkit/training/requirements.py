@@ -8,12 +8,9 @@ refused with all options that it cannot work with, without an edit of `TrainingC
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from scitoolkit.core.config import Config
-
-if TYPE_CHECKING:
-    from scitoolkit.training.optim.optimizers import OptimizerConfig
 
 # What an optimizer without a capability is, as its refusal says it.
 WITHOUT = {
@@ -63,16 +60,16 @@ def refusals(label: str, part: TrainingPart, changed: Iterable[str]) -> list[str
 def optimizer_refusals(
     label: str,
     needs: Iterable[str],
-    optimizer: OptimizerConfig,
-    others: Mapping[str, type[OptimizerConfig]],
+    optimizer: Any,
+    others: Mapping[str, Any],
 ) -> list[str]:
     """Return why an optimizer does not work with a part: one sentence for each missing capability.
 
     Args:
         label: the part in words.
         needs: capabilities that it needs, keys of `WITHOUT`.
-        optimizer: the chosen optimizer.
-        others: all optimizers by name, of which the able ones are listed.
+        optimizer: the chosen `OptimizerConfig`.
+        others: the classes of all optimizers by name, of which the able ones are listed.
     """
     return [
         f"optimizer {optimizer.name} {WITHOUT[need]}: {label} needs optimizer "
@@ -88,13 +85,11 @@ def changed_keys(config: Config) -> set[str]:
     Keys of sections that have defaults are listed too, as `section.key`.
 
     Example:
-        >>> class Inner(Config):
+        >>> class Descent(Config):
         ...     rate: float = 1.0
-        >>> class Outer(Config):
-        ...     inner: Inner = Inner()
-        ...     count: int = 2
-        >>> sorted(changed_keys(Outer(inner={"rate": 2.0})))
-        ['inner', 'inner.rate']
+        ...     momentum: float = 0.9
+        >>> changed_keys(Descent(rate=2.0))
+        {'rate'}
     """
     changed = set()
     for key, field in type(config).model_fields.items():

@@ -130,7 +130,8 @@ class Campaign:
             stored
             if not turned
             else {
-                dim: self.coordinates[dim] if dim in turned else one for dim, one in stored.items()
+                dim: self.coordinates.get(dim, one) if dim in turned else one
+                for dim, one in stored.items()
             }
         )
 
@@ -293,6 +294,7 @@ def open_campaign(
         require_same_entries(segments, used.values(), options)
         if several:
             require_same_places(segments, channels.values())
+        if several or len(segments.groups) > 1:
             turned = find_turns(segments, channels.values())
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
             segments = replace(segments, turns=tuples)
@@ -339,7 +341,8 @@ def _require_grid(header: Header, channel: Channel, options: Options) -> None:
         f"an unstructured mesh: {(numbered or space)[-1]} numbers its cells",
         where=f"{header.path}: variable {channel.array.path}",
         allowed="rows on a grid with a dim for each direction",
-        fix="a mesh or graph job (scitoolkit init graph), or interpolate to a grid",
+        fix="interpolate to a grid, or write cells and neighbours as the nodes and edges of a "
+        "graph in .npz for scitoolkit init graph",
     )
 
 
@@ -394,6 +397,13 @@ def _channels(
                 if len(a.shape) == most and n != options.sample_dim and a.path not in auxiliary
             }.values()
         )
+        if not wanted:
+            raise DataError(
+                "no field among its arrays: those of the most dims describe others",
+                where=str(header.path),
+                allowed=", ".join(arrays),
+                fix="name the fields: data.inputs and data.outputs",
+            )
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):

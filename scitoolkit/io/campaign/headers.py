@@ -18,6 +18,7 @@ from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
 from scitoolkit.io.loader.hdf5 import hdf5_dims, implied_fill, open_hdf5
 from scitoolkit.io.loader.mapped import unwritten
 from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.text_times import UNITS, may_be_text_times, seconds_of_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -158,11 +159,13 @@ def read_header(path: Path) -> Header:
         return _hdf5_header(path, kind)
     try:
         with kind.open_dataset(path, decode=False) as dataset:
-            variables, values, refers = {}, {}, kind.refers(path)
+            variables, values, refers, texts = {}, {}, kind.refers(path), {}
             for key, array in dataset.variables.items():
-                if array.dtype.kind not in "biufc":
-                    continue
                 name = str(key)
+                if array.dtype.kind not in "biufc":
+                    if may_be_text_times(name, array.shape, array.dtype.kind):
+                        texts[name] = (str(array.dims[0]), array.values)
+                    continue
                 attrs = {k: _plain(v) for k, v in array.attrs.items()}
                 chunks = array.encoding.get("chunks")
                 dims = tuple(map(str, array.dims))
@@ -179,6 +182,7 @@ def read_header(path: Path) -> Header:
                 )
                 if is_small(array.shape):
                     values[name] = _without_holes(kind, path, name, array)
+            _add_text_times(variables, values, texts)
             file_attributes = {str(k): _plain(v) for k, v in dataset.attrs.items()}
             return Header(path, Schema(kind.name, variables, file_attributes), values)
     except ScitoolkitError:
@@ -193,7 +197,7 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
     values: dict[str, np.ndarray] = {}
     with open_hdf5(path) as file:
         try:
-            in_place = not file.userblock_size
+            in_place, texts = not file.userblock_size, {}
             group_attributes: dict[str, Any] = {}
             for name, item in _objects(file):
                 if isinstance(item, h5py.h5g.GroupID):
@@ -201,6 +205,9 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     continue
                 dtype = item.dtype
                 if dtype.kind not in "biufc" or (shape := item.shape) is None:
+                    if may_be_text_times(name, item.shape or (), dtype.kind):
+                        dataset = h5py.Dataset(item)
+                        texts[name] = (_dims(dataset, _attribute_names(item))[0], dataset[()])
                     continue
                 keys = _attribute_names(item)
                 if b"NAME" in keys and _is_bare_dim(h5py.Dataset(item)):
@@ -219,10 +226,24 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     values[name] = _written(dataset, variables[name])
                     if values[name].dtype != dtype:  # integers hold no NaN
                         variables[name] = replace(variables[name], dtype=values[name].dtype.str)
+            _add_text_times(variables, values, texts)
             attrs = {**group_attributes, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
     return Header(path, Schema(kind.name, variables, attrs), values)
+
+
+def _add_text_times(
+    variables: dict[str, Stored],
+    values: dict[str, np.ndarray],
+    texts: Mapping[str, tuple[str, Any]],
+) -> None:
+    """Add times that are stored as text, as numbers; after the others, which come first."""
+    for name, (dim, written) in texts.items():
+        seconds = seconds_of_text(written)
+        if seconds is not None:
+            variables[name] = Stored(name, seconds.shape, (dim,), dict(UNITS), seconds.dtype.str)
+            values[name] = seconds
 
 
 def _written(dataset: h5py.Dataset, stored: Stored) -> np.ndarray:

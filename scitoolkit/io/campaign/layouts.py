@@ -146,6 +146,17 @@ class Layout(ABC):
         return header.get(path.format(group=group, dim=dim)) if path else None
 
     @classmethod
+    def units(cls, header: Header, name: str) -> str:
+        """Return the unit of an array, by its full name."""
+        stored = header.variables.get(name)
+        return "" if stored is None else str(stored.attrs.get("units", ""))
+
+    @classmethod
+    def remarks(cls, header: Header) -> list[str]:
+        """Return lines for the user about what is in the file but not read as it says."""
+        return []
+
+    @classmethod
     def written(cls, header: Header) -> int | None:
         """Return the number of written rows if more were allocated; None if all were written."""
         return None
@@ -337,12 +348,13 @@ class Plain(Layout):
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
         options, apart = _with_time(header, options), chosen_dims(header, options)
+        stated = _stated_roles(header)
         arrays: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
         for path, stored in header.variables.items():
             if stored.shape:
                 dims = named_dims(header, stored, options)
-                roles = _roles(dims, options, apart)
+                roles = _roles(dims, options, apart, stated, header)
                 _require_not_time(dims, roles, apart, header)
                 arrays[path] = array_of(path, stored, roles)
                 short.setdefault(path.rpartition("/")[2], []).append(path)
@@ -502,12 +514,35 @@ def _require_not_time(
             )
 
 
-def _roles(dims: Sequence[str], options: Options, apart: frozenset[str]) -> list[str]:
-    """Return the role of each dim by its name."""
+def _stated_roles(header: Header) -> dict[str, str]:
+    """Return {dim: role} as the attributes of the coordinates state them."""
+    vectors = {p.rpartition("/")[2]: v for p, v in header.variables.items() if len(v.shape) == 1}
+    roles = {name: role_by_metadata(v.attrs) for name, v in vectors.items() if v.dims == (name,)}
+    return {name: role for name, role in roles.items() if role}
+
+
+def _roles(
+    dims: Sequence[str],
+    options: Options,
+    apart: frozenset[str],
+    stated: Mapping[str, str],
+    header: Header,
+) -> list[str]:
+    """Return the role of each dim by the attributes of its coordinate, else by its name.
+
+    Raises:
+        DataError: several names are those of a time, and nothing states which is.
+    """
     time = options.sample_dim
     if time == "time" and time not in dims:
         like_time = [d for d in dims if d.lower() in TIME_NAMES]
         time = like_time[0] if len(like_time) == 1 else time
+        if len(like_time) > 1 and len(dims) > len(like_time):
+            raise DataError(
+                f"the dims {' and '.join(like_time)} are both times by their names",
+                where=str(header.path),
+                fix=f"data.sample_dim={like_time[0]}",
+            )
     space = set(options.grid or ())
     roles = []
     for dim in dims:
@@ -515,22 +550,28 @@ def _roles(dims: Sequence[str], options: Options, apart: frozenset[str]) -> list
             roles.append(TIME)
         elif dim in apart:
             roles.append(COMPONENT)
-        elif dim.lower() in SIMULATION_NAMES and dim not in space and SIMULATION not in roles:
+        elif dim not in space and SIMULATION not in roles and _counts_simulations(dim, stated):
             roles.append(SIMULATION)
-        elif dim.lower() in COMPONENT_NAMES and dim not in space:
+        elif dim.lower() in COMPONENT_NAMES and dim not in space and dim not in stated:
             roles.append(COMPONENT)
         else:
             roles.append(dim)
     return roles
 
 
-def array_of(path: str, stored: Stored, roles: Sequence[str]) -> Array:
-    """Return the `Array` of a stored array with the given roles."""
+def _counts_simulations(dim: str, stated: Mapping[str, str]) -> bool:
+    return stated.get(dim, "simulation") == "simulation" and (
+        dim in stated or dim.lower() in SIMULATION_NAMES
+    )
+
+
+def array_of(path: str, stored: Stored, roles: Sequence[str], units: str | None = None) -> Array:
+    """Return the `Array` of a stored array with the given roles, and its unit by default."""
     return Array(
         path,
         stored.shape,
         tuple(roles),
-        str(stored.attrs.get("units", "")),
+        str(stored.attrs.get("units", "")) if units is None else units,
         str(stored.attrs.get("long_name", "")),
     )
 

@@ -10,13 +10,19 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.copies import copies_of
+from scitoolkit.io.campaign.restarts import repeated_solutions
 from scitoolkit.io.campaign.split import SplitRows
 
 _logger = get_logger(__name__)
+_COPY = "is a copy of", "leave it out, or data.on_error=skip"
+_RESTART = (
+    "holds a state of the same time, as a restart does, of",
+    "leave it out, or drop the repeated rows and data.files=parts",
+)
 
 
 def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
-    """Raise if parts of the split share rows, or copies of a simulation.
+    """Raise if parts of the split share rows, copies of a simulation, or restarts of it.
 
     Duplicates within one part are logged as warnings.
 
@@ -48,19 +54,27 @@ def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
         for k, s in zip(firsts, sizes, strict=True)
     ]
     for copy, original in copies_of(files).items():
-        _report(campaign, names, owner, copy, original)
+        _report(campaign, names, owner, copy, original, _COPY)
+    for again, earlier, shared in repeated_solutions(campaign):
+        _report(campaign, names, owner, again, earlier, _RESTART, shared)
 
 
 def _report(
-    campaign: Campaign, names: Sequence[str], owner: np.ndarray, copy: int, original: int
+    campaign: Campaign,
+    names: Sequence[str],
+    owner: np.ndarray,
+    copy: int,
+    original: int,
+    relation: tuple[str, str],
+    row: int = 0,
 ) -> None:
     labels, (a, b) = campaign.labels, (int(owner[original]), int(owner[copy]))
-    text = f"simulation {labels[copy]} is a copy of simulation {labels[original]}"
+    text = f"simulation {labels[copy]} {relation[0]} simulation {labels[original]}"
     if a == b or min(a, b) < 0:
         _logger.warning("%s and is counted twice", text)
         return
     raise DataError(
         f"{text}, which is in the {names[a]} part; it is in the {names[b]} part",
-        where=campaign.where(int(campaign.index.bounds[copy])),
-        fix="leave it out, or data.on_error=skip",
+        where=campaign.where(int(campaign.index.bounds[copy]) + row),
+        fix=relation[1],
     )

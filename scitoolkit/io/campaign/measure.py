@@ -299,10 +299,12 @@ class _Measuring:
         return values
 
     def _refuse_lost_changes(self, values: np.ndarray, name: str, row: int) -> None:
-        """Refuse float64 values whose changes from row to row float32 does not hold."""
+        """Refuse values, float64 or integers, whose changes from row to row float32 loses."""
         path = self.campaign.channels[name].array.path
-        if self.sets[path].dtype != np.float64 or len(values) < 2:
+        kind = self.sets[path].dtype
+        if np.can_cast(kind, np.complex64) or len(values) < 2:
             return
+        values = values.astype(np.float64, copy=False)
         change = float(np.sqrt(np.mean(np.square(np.diff(values, axis=0)))))
         spacing = float(np.spacing(np.float32(np.abs(values).max())))
         if not 0 < change < SPACINGS * spacing:

@@ -1,6 +1,6 @@
-"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD, JHTDB; unsupported blocks.
+"""Further layouts: PDEBench's incompressible flow, PDEArena, JHTDB; unsupported blocks.
 
-Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; openPMD standard 1.1.0; yt
+Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; yt
 `frontends/flash` and `frontends/athena_pp`.
 """
 
@@ -29,6 +29,7 @@ from scitoolkit.io.campaign.layouts import (
     Well,
     array_of,
 )
+from scitoolkit.io.campaign.openpmd import OpenPmd
 
 
 class PdeBenchIncompressible(Layout):
@@ -101,79 +102,6 @@ class PdeArena(Layout):
         return vector if vector is not None and len(vector.shape) == 1 else None
 
 
-class OpenPmd(Layout):
-    """openPMD in HDF5: `data/ITERATION/meshes/NAME[/COMPONENT]`, one sample per iteration."""
-
-    name: ClassVar[str] = "openPMD"
-
-    @classmethod
-    def matches(cls, header: Header) -> bool:
-        """Return whether the file has the attribute `openPMD`."""
-        return "openPMD" in header.attrs
-
-    @classmethod
-    def groups(cls, header: Header) -> list[str]:
-        """Return the iterations sorted by number."""
-        iterations = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
-        return [f"data/{i}" for i in sorted(iterations, key=int)]
-
-    @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return the meshes; `E/x` is a component of the vector E.
-
-        Raises:
-            DataError: the geometry is not Cartesian.
-        """
-        groups = cls.groups(header)
-        if not groups:
-            return {}
-        meshes = str(header.attrs.get("meshesPath", "meshes/")).strip("/")
-        start, arrays = f"{groups[0]}/{meshes}/", {}
-        for path, stored in header.variables.items():
-            if path.startswith(start) and stored.shape:
-                short = path.removeprefix(f"{groups[0]}/")
-                name = path.removeprefix(start)
-                arrays[name] = array_of(short, stored, cls._labels(header, stored, path))
-        return arrays
-
-    @classmethod
-    def _labels(cls, header: Header, stored: Stored, path: str) -> list[str]:
-        """Return the names of the axes, in the stored order."""
-        where = f"{header.path}: {path}"
-        group = path.rpartition("/")[0]
-        stated = {**_below(header, group), **stored.attrs}
-        if stated.get("geometry", "cartesian") != "cartesian":
-            raise DataError(
-                f"geometry {stated['geometry']}: the first axis is the mode number",
-                where=where,
-                allowed="cartesian",
-                fix="write the fields on a Cartesian grid",
-            )
-        labels = stated.get("axisLabels", list(SPACE[: len(stored.shape)]))
-        labels = [labels] if isinstance(labels, str) else [str(label) for label in labels]
-        if len(labels) != len(stored.shape):
-            raise DataError(f"axisLabels {labels}", where=where, allowed=f"{len(stored.shape)}")
-        return labels[::-1] if stated.get("dataOrder", "C") == "F" else labels
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return the time of an iteration, in seconds."""
-        time = header.attrs.get(f"{group}/time")
-        if time is None:
-            return None
-        values = np.array([float(time) * float(header.attrs.get(f"{group}/timeUnitSI", 1.0))])
-        return Stored(f"{group}/time", (1,), ("time",), {}, "<f8", values=values)
-
-    @classmethod
-    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
-        """Return the file's name without the number of the iteration, and that number."""
-        number = int(group.rpartition("/")[2])
-        stem = header.path.stem
-        if header.attrs.get("iterationEncoding") == "fileBased":
-            stem = re.sub(r"_?\d+(?=\D*$)", "", stem)
-        return stem, number
-
-
 class Jhtdb(Layout):
     """Cut-outs of the Johns Hopkins Turbulence Databases: `Velocity_0001` (z, y, x, component).
 
@@ -211,16 +139,6 @@ class Jhtdb(Layout):
         """Return the file's name without the number of the step, and that number."""
         number = group.rpartition("_")[2]
         return re.sub(rf"_?0*{int(number)}(?=\D*$)", "", header.path.stem), int(number)
-
-
-def _below(header: Header, group: str) -> dict[str, object]:
-    """Return the attributes of a group."""
-    start = f"{group}/"
-    return {
-        k.removeprefix(start): v
-        for k, v in header.attrs.items()
-        if k.startswith(start) and "/" not in k.removeprefix(start)
-    }
 
 
 class Blocks(Layout):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +139,7 @@ class OpenCampaign:
         """Return one simulation as a lazy dataset with coordinates and units."""
         campaign, dim = self.found, self.found.options.sample_dim
         variables = {}
+        names = _distinct_names(campaign)
         for path, rows in self.rows.items():
             if isinstance(rows, ParameterRows):
                 variables[path] = xr.Variable((), rows.values[simulation])
@@ -146,7 +148,7 @@ class OpenCampaign:
                 _SimulationArray(rows, campaign.index.blocks[simulation])
             )
             attrs = {"units": rows.units} if rows.units else {}
-            variables[_short(path)] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
+            variables[names[path]] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
         return self._dataset(simulation, variables)
 
     def channels(self, simulation: int) -> xr.Dataset:
@@ -321,8 +323,13 @@ class PairSource(CampaignWindows):
         return {key: value[0] for key, value in self.read(np.array([sample])).items()}
 
 
-def _short(path: str) -> str:
-    return path.rpartition("/")[2]
+def _distinct_names(campaign: Campaign) -> dict[str, str]:
+    """Return {path: its last part, or all of it where two paths or a dim share that}."""
+    short = {path: path.rpartition("/")[2] for path in campaign.arrays}
+    count = Counter(short.values()) + Counter(
+        {d for c in campaign.channels.values() for d in c.dims}
+    )
+    return {p: p.replace("/", "_") if count[name] > 1 else name for p, name in short.items()}
 
 
 def _dims(rows: CampaignRows) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
+from scitoolkit.io.campaign.file_names import name_parts
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored, full_name
 from scitoolkit.io.campaign.layouts import (
@@ -25,8 +28,9 @@ from scitoolkit.io.campaign.layouts import (
     missing_field,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
-from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
+from scitoolkit.io.campaign.series import Series, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
+from scitoolkit.io.meanings import other_meaning
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -220,6 +224,7 @@ def find_segments(
             raise error
         skipped[name] = str(error)
 
+    _require_one_tile(files.files.paths)
     series: list[Series] = []
     reading = _Rows(first, layout, used, options)
     for number, path in enumerate(files.files.paths):
@@ -252,6 +257,31 @@ def find_segments(
     for name, why in skipped.items():
         _logger.warning("skipped %s: %s", name, why)
     return _columns(files, grouped, skipped)
+
+
+_TILE = re.compile(r"[._-]tile_?(\d+)(?=[._-]|$)", re.IGNORECASE)
+
+
+def _require_one_tile(paths: Sequence[str]) -> None:
+    """Refuse files of several tiles of one sphere or domain, which are no simulations.
+
+    Raises:
+        DataError: with two tiles that are called alike but for their numbers.
+    """
+    tiles: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        if (tile := _TILE.search(os.path.basename(path))) is None:
+            continue
+        name = path.replace(tile[0], "")
+        number, first = tiles.setdefault(name, (tile[1], path))
+        if number != tile[1]:
+            raise DataError(
+                f"tile {tile[1]} of a domain, and {first} is tile {number} of it: each would be a "
+                "simulation with walls that are none",
+                where=path,
+                allowed="one tile, or files of the whole domain",
+                fix=f"fregrid, or a pattern such as *{tile[0]}*",
+            )
 
 
 def _without_incomplete(
@@ -340,9 +370,11 @@ class _Rows:
             stored = header.variables.get(full_name(group, path))
             if stored is None:
                 raise missing_field(full_name(group, path), header, header.variables)
-            units = str(stored.attrs.get("units", ""))
+            units = self.layout.units(header, full_name(group, path))
             arrays_of_file.append(replace(arrays[path], shape=stored.shape, units=units))
             _require_same(arrays_of_file[-1], expected, stored.name, header, self.first)
+            name = full_name(self.layout.groups(self.first)[0], path)
+            _require_same_meaning(stored, self.first.variables.get(name), header, self.first)
         count = _extent(arrays_of_file, TIME, header)
         written = self.layout.written(header)
         if written is not None and count is not None and written < count:
@@ -371,6 +403,19 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
             f"unit {found.units!r}",
             where=where,
             allowed=f"{expected.units!r}, as in {first.path}",
+        )
+
+
+def _require_same_meaning(
+    stored: Stored, expected: Stored | None, header: Header, first: Header
+) -> None:
+    differs = other_meaning(expected.attrs, stored.attrs) if expected is not None else None
+    if differs is not None:
+        raise DataError(
+            differs[0],
+            where=f"{header.path}: variable {stored.name}",
+            allowed=f"{differs[1]}, as in {first.path}",
+            fix="leave out the files of the other quantity, or give it another name",
         )
 
 

@@ -7,22 +7,24 @@ import os
 import re
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.campaign.constants import Constants, differing
+from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
+from scitoolkit.io.campaign.row_times import GAP, gaps_of, require_increasing, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -106,12 +108,12 @@ class Series:
                     where=where,
                     fix="write as many times as rows",
                 )
-            times = _unpacked(values, stored.attrs)
+            times = unpacked(values, stored.attrs)
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead:
-                _require_increasing(times, where)
+                require_increasing(times, where)
                 if options.gaps != "allow":
-                    breaks = _gaps(times, where, options.gaps == "split")
+                    breaks = gaps_of(times, where, options.gaps == "split")
         single = count is None
         return cls(
             path, file, group, member, rows, times, calendar, single, step, constants or {}, breaks
@@ -137,7 +139,7 @@ class Series:
     @property
     def name(self) -> str:
         """The name of the simulation, if no other file contributes to it."""
-        parts = [_stem(self.path)]
+        parts = [stem_of(self.path)]
         parts += [self.group] if self.group else []
         parts += [str(self.member)] if self.member >= 0 else []
         return "/".join(parts)
@@ -146,77 +148,6 @@ class Series:
     def clock(self) -> tuple[Any, ...]:
         """Units and calendar; stored times with the same clock can be compared directly."""
         return self.calendar.get("units"), self.calendar.get("calendar")
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
-
-
-def _unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
-    """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
-    fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
-    numbers = [f for f in fills if f.dtype.kind in "iuf"]
-    # Fill values are stated in the packed numbers, so that they are compared before scale and
-    # offset.
-    missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
-    packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
-    if packed:
-        values = values * float(packed.get("scale_factor", 1)) + float(packed.get("add_offset", 0))
-    return np.where(missing, np.nan, values) if missing.any() else values
-
-
-def _require_increasing(values: np.ndarray, where: str) -> None:
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise DataError(
-            f"the time of row {row} is missing (NaN, infinite or the fill value)",
-            where=where,
-            fix="write a time for every row",
-        )
-    ahead = values[1:] > values[:-1]
-    if not ahead.all():
-        i = int(np.argmin(ahead)) + 1
-        kind = "repeats" if values[i] == values[i - 1] else "goes backward"
-        raise DataError(
-            f"time {kind} at row {i} ({values[i - 1]} then {values[i]})",
-            where=where,
-            allowed="strictly increasing times within a simulation",
-            fix="write a file for each simulation; after a restart, drop the repeated rows",
-        )
-
-
-_GAP = 1.5
-"""A step of more median steps is a gap; months and leap years differ by less."""
-
-
-def _gaps(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
-    """Return the rows before which times are missing: a window across a gap is no step.
-
-    Steps that vary everywhere, such as those of a CFL condition, are no gaps.
-
-    Raises:
-        DataError: with the first gap, unless simulations are to be split there.
-    """
-    if len(values) < 3 or values.dtype.kind not in "iuf":
-        return ()
-    steps = np.diff(values.astype(np.float64))
-    typical = float(np.median(steps))
-    longer = steps > _GAP * typical
-    # The median is not moved by a few gaps. If the other steps vary as well, long ones are no gaps.
-    if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
-        return ()
-    rows = tuple((np.flatnonzero(longer) + 1).tolist())
-    if split:
-        _logger.info("%s: times are missing before rows %s", where, ", ".join(map(str, rows)))
-        return rows
-    i = rows[0]
-    raise DataError(
-        f"times are missing between rows {i - 1} and {i} ({values[i - 1]} then {values[i]}, "
-        f"with steps of {typical:g})",
-        where=where,
-        allowed="the same step within a simulation",
-        fix="data.gaps=split, so that no window crosses them, or a file for each stretch",
-    )
 
 
 def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
@@ -265,7 +196,7 @@ def _with_breaks(samples: Sequence[Series], steps: Sequence[int], options: Optio
     timed = all(one.stored is not None for one in samples)
     numbers = np.concatenate(_clocks(samples)) if timed else np.array(steps)
     where = f"{samples[0].path} and {len(samples) - 1} more"
-    rows = set(_gaps(numbers, where, options.gaps == "split"))
+    rows = set(gaps_of(numbers, where, options.gaps == "split"))
     return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
 
 
@@ -288,6 +219,13 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
             )
         sets = _sets(series)
         joined = {key: _in_time(members, options) for key, members in sets.items()}
+        if any(parts and len(parts) > 1 for parts in joined.values()):
+            # Files are parts of simulations: where one is missing, its simulation has a gap.
+            joined |= {
+                key: _in_time(sets[key], options, required=True)
+                for key, parts in joined.items()
+                if not parts
+            }
         if len(sets) < len(series) and all(joined.values()):
             return {key: members or [] for key, members in joined.items()}
         for members in sets.values():
@@ -301,11 +239,19 @@ def _members(series: Sequence[Series], options: Options) -> dict[str, list[Serie
     for one in series:
         by_member.setdefault((one.group, one.member), []).append(one)
     paths = {s.path for s in series}
-    if len(paths) < 2 or any(len(m) != len(paths) for m in by_member.values()):
+    shared = [parts for parts in by_member.values() if len(parts) > 1]
+    whole = [_in_time(parts, options) for parts in shared]
+    if len(paths) < 2 or not whole or any(p is None or _parameters(p) for p in whole):
         return {}
-    whole = [_in_time(parts, options) for parts in by_member.values()]
-    if any(parts is None or _parameters(parts) for parts in whole):
-        return {}
+    lacking = next((p for p in by_member.values() if len(p) != len(paths)), None)
+    if lacking is not None:
+        raise DataError(
+            f"member {lacking[0].member} is in {len(lacking)} of {len(paths)} files whose times "
+            "continue",
+            where=lacking[0].path,
+            allowed="the same members in all parts",
+            fix="data.select of one member, or data.files=simulations",
+        )
     _logger.info("%d files are parts of %d members: their times continue", len(paths), len(whole))
     return {parts[0].name: parts for parts in whole if parts}
 
@@ -349,7 +295,7 @@ def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
     if len(set(names)) < len(names):
         names = [os.path.join(os.path.dirname(s.path), s.name) for s in series]
     if len(set(names)) < len(names):
-        names = [s.path + s.name.removeprefix(_stem(s.path)) for s in series]
+        names = [s.path + s.name.removeprefix(stem_of(s.path)) for s in series]
     return {name: [s] for name, s in zip(names, series, strict=True)}
 
 
@@ -358,8 +304,8 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
     by_name: dict[str, list[Series]] = {}
     for one in series:
         # CMIP and ERA5 end names with the first and last date of a file.
-        stem = re.sub(r"\d{4,14}-\d{4,14}(?=\D*$)", "", _stem(one.path))
-        stem = stem if stem != _stem(one.path) else re.sub(r"\d+(?=\D*$)", "", stem)
+        stem = re.sub(r"\d{4,14}-\d{4,14}(?=\D*$)", "", stem_of(one.path))
+        stem = stem if stem != stem_of(one.path) else re.sub(r"\d+(?=\D*$)", "", stem)
         key = os.path.join(os.path.dirname(one.path), stem)
         by_name.setdefault(key, []).append(one)
     sets: dict[str, list[Series]] = {}
@@ -422,7 +368,7 @@ def _missing_parts(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> np.ndarra
     inner = np.concatenate([np.diff(n) for n in numbers])
     if not len(inner) or not (gaps > 0).all():
         return np.empty(0, np.int64)
-    longer = gaps > _GAP * inner.max()
+    longer = gaps > GAP * inner.max()
     rest = gaps[~longer]
     even = (rest >= inner.min() * (1 - _TOLERANCE)) & (rest <= inner.max() * (1 + _TOLERANCE))
     return np.flatnonzero(longer) if even.all() else np.empty(0, np.int64)
@@ -570,55 +516,3 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
             'data.pattern="run{simulation}_t{step}.h5"',
         )
     return out
-
-
-def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
-    """Return the simulation and step given by the name of a file.
-
-    Args:
-        path: the file.
-        timed: whether the file has a time.
-        options: may have a pattern of names.
-
-    Raises:
-        ConfigError: the name does not match the pattern.
-        DataError: the name is ambiguous, or has no number.
-    """
-    above, stem = os.path.split(os.path.dirname(path)), _stem(path)
-    # Some programs make a folder of the same name for each output.
-    folder = os.path.basename(above[0]) if above[1] == stem else above[1]
-    if options.pattern is not None:
-        match = _expression(options.pattern).fullmatch(os.path.basename(path))
-        if match is None:
-            raise ConfigError(
-                f"{options.pattern!r} does not match {os.path.basename(path)!r}",
-                where="data.pattern",
-            )
-        parts = match.groupdict()
-        return parts.get("simulation", folder), int(parts.get("step", 0))
-    numbers = re.findall(r"\d+", stem)
-    if not numbers:
-        raise DataError(
-            "its name has no number to order it by",
-            where=path,
-            fix='data.pattern="run{simulation}_t{step}.h5"',
-        )
-    if len(numbers) > 1 and not timed:
-        raise DataError(
-            f"its name has the numbers {' and '.join(numbers)}: which counts simulations and which "
-            "steps?",
-            where=path,
-            fix='data.pattern="run{simulation}_t{step}.h5" with {simulation} and {step} in place',
-        )
-    rest = re.sub(r"\d+(?=\D*$)", "", stem)
-    return f"{folder}/{rest}" if folder else rest, int(numbers[-1])
-
-
-@lru_cache
-def _expression(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of names as a regular expression with groups simulation and step."""
-    expression = re.escape(pattern)
-    for key in ("simulation", "step"):
-        group = r"\d+" if key == "step" else ".+?"
-        expression = expression.replace(re.escape(f"{{{key}}}"), f"(?P<{key}>{group})")
-    return re.compile(expression)

@@ -81,7 +81,7 @@ def survey(
         options = replace(options, pattern=pattern)
         remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still, left_out = _variables(header, options, all_move=single)
-    remarks += left_out
+    remarks += left_out + layout_of(header).remarks(header)
     if header.format.native_hdf5:
         links = unfollowed_links(files[0]).items()
         remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]

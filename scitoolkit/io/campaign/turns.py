@@ -62,20 +62,32 @@ def find_turns(segments: Segments, channels: Iterable[Channel]) -> dict[int, lis
         DataError: a dim runs in another direction or in another unit over other points.
     """
     channels = list(channels)
-    first = coordinates_of(segments, 0, channels)
+    # The order of a dim is that of the first file that states its points.
+    first: dict[str, tuple[int, Coordinate]] = {}
     places: dict[tuple[int, int], list[Turn]] = {}
     begins: dict[int, dict[str, Coordinate]] = {}
     turns: dict[int, list[Turn]] = {}
+    unstated: dict[str, int] = {}
     for segment in range(len(segments)):
         place = int(segments.file[segment]), int(segments.group[segment])
         if place not in places:
             coordinates = coordinates_of(segments, segment, channels)
+            for dim, coordinate in coordinates.items():
+                first.setdefault(dim, (segment, coordinate))
             places[place] = _turns(segments, segment, first, coordinates)
             begin = begins.setdefault(int(segments.simulation[segment]), coordinates)
             if not places[place] and begin is not coordinates:
                 _require_same_points(segments, segment, begin, coordinates)
+            for dim in sorted(first.keys() - coordinates.keys()):
+                unstated.setdefault(dim, segment)
         if places[place]:
             turns[segment] = places[place]
+    for dim, segment in unstated.items():
+        _logger.warning(
+            "%s has no coordinate %s, which others have: its order is taken to be theirs",
+            segments.path(segment),
+            dim,
+        )
     for dim in sorted({t.dim for dims in turns.values() for t in dims}):
         count = sum(any(t.dim == dim for t in dims) for dims in turns.values())
         _logger.info(
@@ -92,34 +104,34 @@ def find_turns(segments: Segments, channels: Iterable[Channel]) -> dict[int, lis
 def _turns(
     segments: Segments,
     segment: int,
-    first: Mapping[str, Coordinate],
+    first: Mapping[str, tuple[int, Coordinate]],
     coordinates: Mapping[str, Coordinate],
 ) -> list[Turn]:
     turns = []
     for dim, coordinate in coordinates.items():
-        if dim not in first:
-            continue
-        own, other = (np.asarray(c[1]) for c in (first[dim], coordinate))
+        earlier, reference = first[dim]
+        own, other = (np.asarray(c[1]) for c in (reference, coordinate))
         if own.dtype.kind not in "iuf" or other.dtype.kind not in "iuf" or not len(own):
             continue
         if not np.isfinite(other).all():
             raise DataError(
                 f"coordinate {dim} has missing or infinite entries", where=segments.path(segment)
             )
-        line = _line(first[dim], coordinate)
+        line = _line(reference, coordinate)
         turn = None
         if line is not None:
             own, other = own.astype(np.float64), other.astype(np.float64) * line
-            turn = _turn(dim, own, other, period_of(dim, first[dim]))
+            turn = _turn(dim, own, other, period_of(dim, reference))
         if turn is None:
             label = segments.labels[int(segments.simulation[segment])]
-            units = [str(c[2].get("units", "")) for c in (first[dim], coordinate)]
-            own, other = (np.asarray(c[1]) for c in (first[dim], coordinate))
+            before = segments.labels[int(segments.simulation[earlier])]
+            units = [str(c[2].get("units", "")) for c in (reference, coordinate)]
+            own, other = (np.asarray(c[1]) for c in (reference, coordinate))
             raise DataError(
                 f"{dim} runs from {other[0]:g} to {other[-1]:g} {units[1]}".rstrip(),
                 where=f"{segments.path(segment)}: simulation {label}",
                 allowed=f"{own[0]:g} to {own[-1]:g} {units[0]}".rstrip()
-                + f", as in simulation {segments.labels[0]}, or the same points in another order",
+                + f", as in simulation {before}, or the same points in another order",
                 fix=f"ds.sortby({dim!r}) in all files, in one unit",
             )
         if turn.flip or turn.shift:
@@ -146,13 +158,15 @@ def _require_same_points(
         limit = _TOLERANCE * float(np.abs(np.diff(own)).min())
         away = np.abs(other * (1.0 if line is None else line) - own) > limit
         if away.any():
-            at = int(np.argmax(away))
+            at, moved = int(np.argmax(away)), bool(np.ptp(other - own) <= limit)
             label = segments.labels[int(segments.simulation[segment])]
             raise DataError(
                 f"{dim} is {other[at]:g} at entry {at}",
                 where=f"{segments.path(segment)}: simulation {label}",
                 allowed=f"{own[at]:g}, as in the first part of the simulation",
-                fix="data.files=simulations, if each file is a simulation",
+                fix="cut one fixed window from all parts, as the cells move"
+                if moved and len(segments.groups) > 1
+                else "data.files=simulations, if each file is a simulation",
             )
 
 

@@ -31,6 +31,7 @@ from scitoolkit.testing.job import scitoolkit
 pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.nn import models as pyg_models
+from torch_geometric.utils import to_undirected
 
 
 def molecules(count=40, seed=0, **entries):
@@ -152,6 +153,20 @@ def test_a_folder_of_ogb_stores_each_edge_once(tmp_path):
     with pytest.raises(DataError, match="splits random, scaffold"):
         read_graphs(two, undirected=True)
     assert len(read_graphs(two, undirected=True, split="random").parts["test"]) == 10
+
+
+def test_a_self_loop_is_its_own_reverse():
+    """As `to_undirected` of torch-geometric, which joins equal edges."""
+    pairs = np.array([[0, 1, 0, 1], [1, 1, 0, 0]])
+    graphs = StackedGraphs([2, 2], [2, 2], pairs, {"edge_weight": np.arange(4.0)}, np.zeros(2))
+    both = graphs.with_reverse_edges()
+    assert both.num_edges.tolist() == [3, 3]
+    assert both.edge_index.T.tolist() == [[0, 1], [1, 1], [1, 0], [0, 0], [1, 0], [0, 1]]
+    assert both.arrays["edge_weight"].tolist() == [0, 1, 0, 2, 3, 3]
+    for graph in (0, 1):
+        own = to_undirected(torch.from_numpy(pairs[:, 2 * graph : 2 * graph + 2]))
+        ours = both.edge_index[:, 3 * graph : 3 * graph + 3]
+        assert sorted(ours.T.tolist()) == sorted(own.T.tolist())
 
 
 @pytest.mark.parametrize(

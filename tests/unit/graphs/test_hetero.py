@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import GCN, RGCN
+from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.proof import attach
@@ -256,3 +258,27 @@ def test_relations_of_a_partitioned_graph_are_those_of_the_file(tmp_path, parts)
         return (out - expected[part.nodes]).abs().max().item()
 
     assert max(run_ranks(parts, work, Traffic)) < 1e-12
+
+
+@pytest.mark.parametrize(("use", "types"), [("use", 3), ("ignore", 0)])
+def test_types_of_a_partitioned_graph_are_inputs_unless_ignored(tmp_path, use, types):
+    """The model is built for the inputs that the part then passes."""
+    graph = typed()
+    pairs = np.stack([graph.source, graph.target])
+    np.savez(tmp_path / "edges.npz", edge_index=pairs, edge_type=graph.edge_type)
+    split = {name: np.arange(50) % 3 == k for k, name in enumerate(("train", "validation", "test"))}
+    np.savez(tmp_path / "nodes.npz", x=graph.features, y=np.arange(50) % 4, **split)
+    partition_edges(tmp_path / "edges.npz", tmp_path / "parts", 1, nodes=tmp_path / "nodes.npz")
+    config = GraphConfig.model_validate(
+        {"data": {"path": str(tmp_path / "parts"), "edge_inputs": use}}
+    )
+    opened = NodeGraph(config, tmp_path / "parts")
+    assert opened.inputs.edge_types == opened.own.part.inputs.edge_types == types
+    chosen = RGCN(hidden=8) if types else GCN(hidden=8)
+    model = chosen.for_graph(opened.inputs.edge_types).build(6, 4).double().eval()
+    x, named = torch.from_numpy(graph.features).double(), {}
+    if types:
+        named["edge_type"] = torch.from_numpy(graph.edge_type)
+    expected = model(x, torch.from_numpy(pairs), **named)
+    out = attach(copy.deepcopy(model), opened.own.part)(x)
+    assert torch.allclose(out, expected, rtol=1e-12, atol=1e-12)

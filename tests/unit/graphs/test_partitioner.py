@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
-from scitoolkit.graphs import partitioner
+from scitoolkit.graphs import partitioner, scattered_files
 from scitoolkit.graphs.arrays_on_disk import write_array
 from scitoolkit.graphs.graph import Graph, read_graph, write_graph
 from scitoolkit.graphs.grid import Grid
@@ -290,9 +290,43 @@ def test_values_that_are_not_finite_are_refused(graph, tmp_path):
         partition_edges(path, tmp_path / "q", 2, nodes=tmp_path / "x.npz")
 
 
+def test_few_files_are_open_whatever_the_number_of_parts(graph, tmp_path, monkeypatch):
+    """Each part is that of a run which holds all its files open."""
+    path = as_npy(weighted(graph), tmp_path)
+    np.savez(tmp_path / "x.npz", x=graph.features)
+    folders = [tmp_path / "all", tmp_path / "few"]
+    many = []
+    for folder, limit in zip(folders, (200, 3), strict=True):
+        monkeypatch.setattr(scattered_files, "MOST_OPEN", limit)
+        monkeypatch.setattr(partitioner, "MOST_OPEN", limit)
+        opened = scattered_files.ScatteredFiles._file
+        counts = []
+
+        def counted(files, kind, number, opened=opened, counts=counts):
+            file = opened(files, kind, number)
+            counts.append(len(files._open))
+            return file
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scattered_files.ScatteredFiles, "_file", counted)
+            stored = partition_edges(path, folder, 8, nodes=tmp_path / "x.npz")
+        many.append((max(counts), stored.header["parts"]))
+    assert many[1][0] == 3 < many[0][0]
+    assert many[0][1] == many[1][1]  # sizes and digests of all files
+
+
+def test_the_first_edge_with_a_negative_end_is_named(tmp_path):
+    pairs = np.array([[0, 1, 2, 3], [1, -1, -7, 0]])
+    np.savez(tmp_path / "e.npz", edge_index=pairs)
+    with pytest.raises(DataError, match=r"edge 1 ends at node -1.*numbers from 0"):
+        partition_edges(tmp_path / "e.npz", tmp_path / "p", 2, num_nodes=6)
+
+
 def test_parts_that_do_not_fit_are_refused(graph, file, tmp_path):
     with pytest.raises(ConfigError, match="51 parts of a graph of 50 nodes"):
         partition_edges(file, tmp_path / "p", 51)
+    with pytest.raises(ConfigError, match=r"65537 parts.*1 to 65536"):
+        partition_edges(file, tmp_path / "p", 65_537)
     with pytest.raises(ConfigError, match="method 'best'"):
         partition_edges(file, tmp_path / "p", 2, method="best")
     np.save(tmp_path / "owner.npy", np.zeros(50, int))

@@ -41,7 +41,7 @@ def config(path, **data) -> PotentialConfig:
         {
             "data": {"path": [path], **data},
             "model": MODEL,
-            "split": {"validation": 0.2},
+            **({} if "validation" in data else {"split": {"validation": 0.2}}),
             "training": {"steps": 2, "batch_size": 2, "progress": False},
         }
     )

@@ -1,0 +1,83 @@
+"""Times of the rows of one file: as numbers, increasing, and where some are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+
+_logger = get_logger(__name__)
+GAP = 1.5
+"""A step of more median steps is a gap; months and leap years differ by less."""
+
+
+def unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
+    """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
+    fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
+    numbers = [f for f in fills if f.dtype.kind in "iuf"]
+    # Fill values are stated in the packed numbers, so that they are compared before scale and
+    # offset.
+    missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
+    packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
+    if packed:
+        values = values * float(packed.get("scale_factor", 1)) + float(packed.get("add_offset", 0))
+    return np.where(missing, np.nan, values) if missing.any() else values
+
+
+def require_increasing(values: np.ndarray, where: str) -> None:
+    """Raise if a time is missing, repeats or goes backward.
+
+    Raises:
+        DataError: with the first such row.
+    """
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise DataError(
+            f"the time of row {row} is missing (NaN, infinite or the fill value)",
+            where=where,
+            fix="write a time for every row",
+        )
+    ahead = values[1:] > values[:-1]
+    if not ahead.all():
+        i = int(np.argmin(ahead)) + 1
+        kind = "repeats" if values[i] == values[i - 1] else "goes backward"
+        raise DataError(
+            f"time {kind} at row {i} ({values[i - 1]} then {values[i]})",
+            where=where,
+            allowed="strictly increasing times within a simulation",
+            fix="write a file for each simulation; after a restart, drop the repeated rows",
+        )
+
+
+def gaps_of(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
+    """Return the rows before which times are missing: a window across a gap is no step.
+
+    Steps that vary everywhere, such as those of a CFL condition, are no gaps.
+
+    Raises:
+        DataError: with the first gap, unless simulations are to be split there.
+    """
+    if len(values) < 3 or values.dtype.kind not in "iuf":
+        return ()
+    steps = np.diff(values.astype(np.float64))
+    typical = float(np.median(steps))
+    longer = steps > GAP * typical
+    # The median is not moved by a few gaps. If the other steps vary as well, long ones are no gaps.
+    if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
+        return ()
+    rows = tuple((np.flatnonzero(longer) + 1).tolist())
+    if split:
+        _logger.info("%s: times are missing before rows %s", where, ", ".join(map(str, rows)))
+        return rows
+    i = rows[0]
+    raise DataError(
+        f"times are missing between rows {i - 1} and {i} ({values[i - 1]} then {values[i]}, "
+        f"with steps of {typical:g})",
+        where=where,
+        allowed="the same step within a simulation",
+        fix="data.gaps=split, so that no window crosses them, or a file for each stretch",
+    )

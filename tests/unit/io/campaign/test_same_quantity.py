@@ -1,0 +1,130 @@
+"""Roles, times, orders and quantities that differ between dims or files without a word."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from scitoolkit import open_campaign
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.measure import Question, measure_pieces, pieces_of
+from scitoolkit.io.fields import open_fields
+
+
+def wave(times=12, y=5, x=6, seed=0):
+    return np.random.default_rng(seed).standard_normal((times, y, x))
+
+
+def save(path, values, dims=("time", "y", "x"), coords=None, attrs=None):
+    dataset = xr.Dataset({"u": (dims, values, attrs or {})}, coords or {})
+    dataset.to_netcdf(path, engine="h5netcdf")
+
+
+@pytest.mark.parametrize("attrs", [{"standard_name": "realization"}, {"axis": "E"}])
+def test_a_dim_of_members_by_attributes_counts_simulations(tmp_path, attrs):
+    members = np.stack([wave(seed=s) for s in range(3)], 1)
+    coords = {"ens": ("ens", np.arange(3.0), attrs)}
+    save(tmp_path / "a.nc", members, ("time", "ens", "y", "x"), coords)
+    assert open_campaign(tmp_path / "a.nc").found.index.num_simulations == 3
+
+
+def test_two_times_by_their_names_are_asked_for(tmp_path):
+    frames = np.stack([wave(seed=s) for s in range(5)], 1)
+    for number in range(2):
+        data = xr.Dataset({"u": (("t", "frame", "y", "x"), frames)})
+        data.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="t and frame are both times"):
+        open_campaign(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+@pytest.mark.parametrize("form", ["%Y-%m-%d_%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+def test_times_that_are_text_are_times(tmp_path, engine, form):
+    for number, hours in enumerate((1, 3)):
+        dates = pd.date_range("2000-01-24", periods=12, freq=f"{hours}h").strftime(form)
+        texts = ("Time", np.array(dates.to_list(), "S"))
+        data = xr.Dataset({"u": (("Time", "y", "x"), wave(seed=number)), "Times": texts})
+        data.to_netcdf(tmp_path / f"wrfout_{number}.nc", engine=engine)
+    first = open_campaign(tmp_path / "wrfout_0.nc", ["u"]).dataset(0)
+    assert str(first.time.values[1])[:19] == "2000-01-24T01:00:00"
+    with pytest.raises(DataError, match="time step of 10800"):
+        open_campaign(tmp_path, ["u"])
+    with open_fields(tmp_path / "wrfout_1.nc", ["u"]) as data:
+        assert (np.diff(data.Time.values) == np.timedelta64(3, "h")).all()
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ({"cell_methods": "time: mean"}, {"cell_methods": "area: mean time: maximum"}),
+        ({"standard_name": "air_temperature"}, {"standard_name": "sea_surface_temperature"}),
+        ({"positive": "up"}, {"positive": "down"}),
+    ],
+)
+def test_another_quantity_of_the_same_name_is_refused(tmp_path, first, other):
+    save(tmp_path / "a.nc", wave(), attrs=first)
+    save(tmp_path / "b.nc", wave(seed=1), attrs=other)
+    with pytest.raises(DataError, match=next(iter(other))):
+        open_campaign(tmp_path)
+    save(tmp_path / "b.nc", wave(seed=1), attrs={})
+    assert open_campaign(tmp_path).found.index.num_simulations == 2
+
+
+def test_the_order_is_that_of_the_first_file_that_states_it(tmp_path):
+    latitude = np.linspace(-40, 40, 5)
+    save(tmp_path / "a.nc", wave())
+    for number, order in enumerate((1, -1)):
+        coords = {"y": ("y", latitude[::order], {"units": "degrees_north"})}
+        save(tmp_path / f"b{number}.nc", wave(seed=7)[:, ::order], coords=coords)
+    campaign = open_campaign(tmp_path, files="simulations")
+    np.testing.assert_array_equal(campaign.dataset(2).u, campaign.dataset(1).u)
+
+
+@pytest.mark.parametrize("kind", ["i4", "i8", "c16"])
+def test_changes_that_float32_loses_are_refused_in_every_kind_of_number(tmp_path, kind):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = (2**30 + np.round(10 * wave())).astype(kind)
+    campaign = open_campaign(tmp_path / "a.h5", dims=["time", "y", "x"])
+    pieces = dict(enumerate(pieces_of(campaign.found, campaign.found.index.blocks)))
+    with pytest.raises(DataError, match="float32 spacing"):
+        measure_pieces(campaign.found, campaign.rows, pieces, Question())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.assign(mask=(("y", "x"), np.zeros((5, 6)))), "mask has other values"),
+        (lambda d: d.drop_vars("y"), "no coordinate y, which .*a.nc has"),
+        (lambda d: d.assign(u=d.u.assign_attrs(cell_methods="time: sum")), "time: sum"),
+    ],
+)
+def test_joined_files_agree_in_what_has_no_time(tmp_path, change, match):
+    pytest.importorskip("dask")
+    mask = ("mask", (("y", "x"), np.ones((5, 6))))
+    for number, name in enumerate("ab"):
+        coords = {"time": np.arange(12.0) + 12 * number, "y": np.arange(5.0)}
+        attrs = {"cell_methods": "time: mean"}
+        data = xr.Dataset({"u": (("time", "y", "x"), wave(), attrs), mask[0]: mask[1]}, coords)
+        (change(data) if number else data).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match=match):
+        open_fields(tmp_path / "*.nc")
+    if match.startswith("mask"):  # of what is not read, nothing is asked
+        assert open_fields(tmp_path / "*.nc", ["u"]).sizes["time"] == 24
+
+
+def test_tiles_of_one_domain_are_no_simulations(tmp_path):
+    for number in (1, 2):
+        save(tmp_path / f"atmos.tile{number}.nc", wave(seed=number))
+    with pytest.raises(DataError, match=r"tile 2 of a domain, and .*tile1.nc is tile 1"):
+        open_campaign(tmp_path)
+    assert open_campaign(tmp_path / "*.tile1*").found.index.num_rows == 12
+
+
+def test_a_file_of_coordinates_alone_is_refused(tmp_path):
+    data = xr.Dataset({"time": (("t", "y", "x"), wave())})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="no field among its arrays"):
+        open_campaign(tmp_path / "a.nc")
