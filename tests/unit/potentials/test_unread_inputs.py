@@ -92,9 +92,9 @@ def test_energies_and_weights_that_are_no_numbers_are_refused(tmp_path, value):
 
 
 def test_a_loss_that_is_infinite_ends_the_dry_run(tmp_path):
+    settings = job(system(tmp_path / "a"), loss={"start_pref_e": 1e308, "start_pref_f": 1e308})
     with pytest.raises(NumericalError, match="the loss of the first batch is inf"):
-        weights = {"start_pref_e": 1e308, "start_pref_f": 1e308}
-        PotentialJob().check(job(system(tmp_path / "a"), loss=weights))
+        PotentialJob().check(settings)
 
 
 def test_a_missing_energy_of_an_element_names_the_entry(tmp_path):
