@@ -35,7 +35,7 @@ class Plain(torch.nn.Module):
 def main(kind: str) -> None:
     from _graph_data import rmat
 
-    from scitoolkit.graphs.grid import Grid
+    from scitoolkit.graphs.grid import ProcessGrid
     from scitoolkit.graphs.models import GAT
     from scitoolkit.graphs.part import GraphPart
     from scitoolkit.graphs.task import NodeClassification
@@ -46,7 +46,7 @@ def main(kind: str) -> None:
     index = torch.from_numpy(np.stack([graph.source, graph.target])).to(DEVICE)
     torch.manual_seed(0)
     theirs = Plain(cached=True) if kind == "gcn" else GAT(dropout=0.0).build(WIDTHS[0], WIDTHS[2])
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     ours = NodeClassification(copy.deepcopy(theirs), part).model.to(DEVICE)
     own = part.nodes.to(DEVICE)
     calls = {"ours": (ours, None, x[own], label[own]), "edge list": (theirs.to(DEVICE), index)}

@@ -15,7 +15,7 @@ from torch_geometric.nn.conv import __all__ as convolutions
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import prove
 from scitoolkit.training.ranks.communicator import SingleProcess
@@ -214,8 +214,8 @@ def part_of(size: int, *, edge_inputs: bool) -> GraphPart:
     graph = Graph([0, 1], [1, 0], 4, np.zeros((4, WIDTH), np.float32))
     if edge_inputs:
         graph.edge_weight, graph.edge_attr = np.ones(2, np.float32), np.ones((2, 3), np.float32)
-    part = GraphPart(graph, np.zeros(4, np.int64), Grid(1), SingleProcess())
-    part.grid = Grid(size)
+    part = GraphPart(graph, np.zeros(4, np.int64), ProcessGrid(1), SingleProcess())
+    part.grid = ProcessGrid(size)
     return part
 
 

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.adapter import detach, distribute, use_whole_graph
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import Proof, prove
 from scitoolkit.graphs.random_rules import by_position
@@ -87,14 +87,14 @@ def _record(make, ranks: Communicator) -> dict:
     graph = random_graph(model)
     shares = SHARES[ranks.size]
     owner = np.random.default_rng(5).choice(ranks.size, graph.num_nodes, p=shares)
-    part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+    part = GraphPart(graph, owner, ProcessGrid(ranks.size), ranks)
     try:
         proof: Proof = prove(model, part)
     except ConfigError as error:
         return {"verdict": f"refused: {error}"}
     layers = sum(hasattr(m, "propagate") for m in model.modules())
     begin = {name: value.clone() for name, value in model.state_dict().items()}
-    whole = GraphPart(graph, owner * 0, Grid(1), SingleProcess())
+    whole = GraphPart(graph, owner * 0, ProcessGrid(1), SingleProcess())
     if proof.unchanged:
         try:
             steps(_Plain(_OnWholeGraph(model, graph, whole)), whole)

@@ -25,7 +25,7 @@ from scitoolkit import api
 from scitoolkit.core.content import content_root
 from scitoolkit.generators.mesh_tracer import MeshTracer, load_mesh
 from scitoolkit.graphs.graph import Graph, read_graph
-from scitoolkit.graphs.grid import Grid, all_grids, make_grid
+from scitoolkit.graphs.grid import ProcessGrid, all_grids, make_grid
 from scitoolkit.graphs.models import GAT, GCN, SAGE
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import partition
@@ -75,7 +75,7 @@ def run() -> dict:
 # --- equal on any number of ranks -------------------------------------------------------------
 
 
-def _train(graph: Graph, model, owner, grid: Grid, epochs: int):
+def _train(graph: Graph, model, owner, grid: ProcessGrid, epochs: int):
     """Losses and gradients of `epochs` Adam steps by the ranks of a grid, as one sees them."""
     x = torch.from_numpy(graph.features).double()
     train = graph.parts["train"]
@@ -155,7 +155,7 @@ def _equality(graph: Graph) -> dict:
     for kind in (GCN(), SAGE(), GAT(dropout=0.0)):
         torch.manual_seed(0)
         model = kind.build(EQUALITY_WIDTH, classes).double()
-        one = _train(graph, model, np.zeros(graph.num_nodes, np.int64), Grid(1), EPOCHS)
+        one = _train(graph, model, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), EPOCHS)
         for grid in _grids(attention=kind.name == "gat"):
             owner = partition(weighted_adjacency(graph, "sum"), grid.size, "metis")
             many = _train(graph, model, owner, grid, EPOCHS)
@@ -168,7 +168,7 @@ def _equality(graph: Graph) -> dict:
     return {"equality_max_relative": max(by_case.values()), "equality": by_case}
 
 
-def _grids(*, attention: bool) -> list[Grid]:
+def _grids(*, attention: bool) -> list[ProcessGrid]:
     grids = [make_grid("1d", size) for size in (2, 4, 8)]
     if attention:
         return grids
@@ -305,7 +305,7 @@ def _epochs(graph: Graph) -> dict:
     by_csr, ours = Plain(normalize=False), copy.deepcopy(by_index)
     by_csr.load_state_dict(by_index.state_dict())
     adjacency = _torch_csr(weighted_adjacency(graph, "gcn"))
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     task = NodeClassification(ours, part)
     own = x[part.nodes], label[part.nodes]  # once, when a graph is loaded
     calls = {
@@ -342,7 +342,7 @@ def _attention(graph: Graph) -> dict:
     """
     torch.manual_seed(0)
     theirs = GAT(dropout=0.0).build(WIDTHS[0], WIDTHS[2])
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     ours = NodeClassification(copy.deepcopy(theirs), part).model
     x, label = torch.from_numpy(graph.features), torch.from_numpy(graph.labels)
     index = torch.from_numpy(np.stack([graph.source, graph.target]))
@@ -475,7 +475,9 @@ def _cora(graph: Graph) -> dict:
     """Test accuracy of the workflow's GCN over seeds."""
     accuracies = []
     for seed in range(SEEDS):
-        part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+        part = GraphPart(
+            graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess()
+        )
         x = normalised_features(graph, "rows", part.nodes.numpy())
         loaders = {
             name: PartLoader(x, part.nodes, graph.labels, nodes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from scitoolkit.core.remote import PROTOCOLS
 from scitoolkit.io import roles, variable_roles
 from scitoolkit.io.campaign.layouts import AUXILIARY, NEVER_LEARNED, Plain
-from scitoolkit.io.campaign.more_layouts import LAYOUTS, Blocks
+from scitoolkit.io.campaign.more_layouts import LAYOUTS, BlockedGrid
 from scitoolkit.io.formats.base import formats
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -175,7 +175,7 @@ def reading_page() -> str:
         layouts="\n".join(
             f"| {layout.name} | {_summary(layout)} |"
             for layout in (*LAYOUTS, Plain)
-            if not issubclass(layout, Blocks)
+            if not issubclass(layout, BlockedGrid)
         ),
         latitude_units=_codes(u for u in sorted(roles.LATITUDE_UNITS) if u.endswith("_north")),
         longitude_units=_codes(u for u in sorted(roles.LONGITUDE_UNITS) if u.endswith("_east")),

@@ -53,7 +53,7 @@ Jobs = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Command group whose help shows whole sentences, which click would cut at 45 characters."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -76,16 +76,16 @@ def print_lines(value: Any) -> None:
     """Print a nested mapping on stdout as indented lines `key: value`, which are also YAML."""
     import yaml
 
-    class Lines(yaml.SafeDumper):
+    class BlockStyle(yaml.SafeDumper):
         """Block style, with lists of scalars in one line."""
 
     def sequence(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.Node:
         flow = not any(isinstance(item, dict | list) for item in items)
         return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flow)
 
-    Lines.add_representer(list, sequence)
+    BlockStyle.add_representer(list, sequence)
     plain = json.loads(json.dumps(value, default=str))
-    text = yaml.dump(plain, Dumper=Lines, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(plain, Dumper=BlockStyle, sort_keys=False, allow_unicode=True, width=100)
     print(text, end="")
 
 

@@ -10,7 +10,9 @@ import typer
 from scitoolkit.cli import _options as options
 
 app: typer.Typer = typer.Typer(
-    help="Install the compressor for other programs.", no_args_is_help=True, cls=options.Group
+    help="Install the compressor for other programs.",
+    no_args_is_help=True,
+    cls=options.CommandGroup,
 )
 
 

@@ -121,7 +121,7 @@ def compress(
     from scitoolkit.compression.many import compress_files, pairs_to_write
     from scitoolkit.compression.missing import MissingValues
     from scitoolkit.compression.raw import shape_of
-    from scitoolkit.compression.series import Series
+    from scitoolkit.compression.series import NetworkSeries
     from scitoolkit.io.inspect import bytes_of
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
@@ -166,7 +166,7 @@ def compress(
             print("\n".join(map(_line, records)))
             print(_sizes(str(source), [one]))
     used = train_once or networks
-    account = Series(used).account() if used else None
+    account = NetworkSeries(used).account() if used else None
     if as_json:
         shown = done[0] if folder is None else {"files": done}
         options.print_json({**shown, "networks": asdict(account)} if account else shown)

@@ -25,7 +25,7 @@ _NOT_FOR_USERS = ("all", "dev", "docs")
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorLine:
     """One line of the report; `status` is ok, off (an optional part is missing) or bad."""
 
     name: str
@@ -53,7 +53,7 @@ def command(
     members: dict[str, list[plugins.Member]] = {}
     if quick:
         checks += [
-            Check(name, "ok", ", ".join(plugins.member_names(name)), "")
+            DoctorLine(name, "ok", ", ".join(plugins.member_names(name)), "")
             for name in plugins.kind_names()
         ]
     else:
@@ -64,7 +64,7 @@ def command(
         checks += [*_processors(), *_distributed(), *_kernels()]
     else:
         fix = "scitoolkit doctor --kernels"
-        checks.append(Check("kernels, GPUs", "off", "not checked, which needs torch", fix))
+        checks.append(DoctorLine("kernels, GPUs", "off", "not checked, which needs torch", fix))
     if as_json:
         options.print_json({"checks": [asdict(check) for check in checks], **_figures(members)})
     else:
@@ -74,7 +74,7 @@ def command(
     return 1 if any(check.status == "bad" for check in checks) else None
 
 
-def _packages() -> Iterator[Check]:
+def _packages() -> Iterator[DoctorLine]:
     """Check every dependency of the installed distribution, optional ones with their extra."""
     for name, (requirement, extras) in _requirements().items():
         installed = package_version(name)
@@ -83,12 +83,12 @@ def _packages() -> Iterator[Check]:
                 installed or f"missing ({requirement} is needed)",
                 f"pip install '{requirement}'",
             )
-            yield Check(name, "ok" if installed else "bad", detail, "" if installed else fix)
+            yield DoctorLine(name, "ok" if installed else "bad", detail, "" if installed else fix)
             continue
         brought = f"extra {', '.join(extras)}"
         detail = f"{installed}, {brought}" if installed else f"not installed, {brought}"
         fix = "" if installed else f"pip install 'scitoolkit[{extras[0]}]'"
-        yield Check(name, "ok" if installed else "off", detail, fix)
+        yield DoctorLine(name, "ok" if installed else "off", detail, fix)
 
 
 def _requirements() -> dict[str, tuple[str, list[str]]]:
@@ -112,14 +112,14 @@ def _requirements() -> dict[str, tuple[str, list[str]]]:
     return out
 
 
-def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
+def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[DoctorLine]:
     """Check every kind, and every member of it that cannot be used."""
     for kind, rows in members.items():
         usable = [row.name for row in rows if not row.problem]
-        yield Check(kind, "ok", ", ".join(usable) or "no member")
+        yield DoctorLine(kind, "ok", ", ".join(usable) or "no member")
         for row in rows:
             if row.problem:
-                yield Check(f"{kind} {row.name}", "off", row.problem)
+                yield DoctorLine(f"{kind} {row.name}", "off", row.problem)
 
 
 def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
     return {"plugins": problems}
 
 
-def _processors() -> Iterator[Check]:
+def _processors() -> Iterator[DoctorLine]:
     import torch
 
     from scitoolkit.core.processes import available_cores
@@ -142,15 +142,15 @@ def _processors() -> Iterator[Check]:
     threads = torch.get_num_threads()
     detail = f"{cores} usable cores, torch uses {threads} threads"
     if threads > cores:
-        yield Check("cpu", "off", detail, f"export OMP_NUM_THREADS={cores}")
+        yield DoctorLine("cpu", "off", detail, f"export OMP_NUM_THREADS={cores}")
     else:
-        yield Check("cpu", "ok", detail)
-    yield Check("cpu vectors", "ok", torch.backends.cpu.get_cpu_capability())
+        yield DoctorLine("cpu", "ok", detail)
+    yield DoctorLine("cpu vectors", "ok", torch.backends.cpu.get_cpu_capability())
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
-            yield Check(f"gpu {index}", "ok", torch.cuda.get_device_name(index))
+            yield DoctorLine(f"gpu {index}", "ok", torch.cuda.get_device_name(index))
         bf16 = torch.cuda.is_bf16_supported()
-        yield Check(
+        yield DoctorLine(
             "gpu bf16",
             "ok" if bf16 else "off",
             "precision: bf16 is native" if bf16 else "this GPU has no native bf16",
@@ -159,21 +159,25 @@ def _processors() -> Iterator[Check]:
     else:
         built = torch.version.cuda
         why = "no GPU is visible" if built else "this torch is a CPU build"
-        yield Check("gpu", "off", why, "" if built else "install torch with CUDA to use a GPU")
+        yield DoctorLine("gpu", "off", why, "" if built else "install torch with CUDA to use a GPU")
 
 
-def _distributed() -> Iterator[Check]:
+def _distributed() -> Iterator[DoctorLine]:
     import torch.distributed as dist
 
     if not dist.is_available():
-        yield Check("distributed", "off", "torch was built without torch.distributed")
+        yield DoctorLine("distributed", "off", "torch was built without torch.distributed")
         return
     gloo, nccl = dist.is_gloo_available(), dist.is_nccl_available()
-    yield Check("gloo", "ok" if gloo else "off", "ranks on CPUs" if gloo else "not in this torch")
-    yield Check("nccl", "ok" if nccl else "off", "ranks on GPUs" if nccl else "not in this torch")
+    yield DoctorLine(
+        "gloo", "ok" if gloo else "off", "ranks on CPUs" if gloo else "not in this torch"
+    )
+    yield DoctorLine(
+        "nccl", "ok" if nccl else "off", "ranks on GPUs" if nccl else "not in this torch"
+    )
 
 
-def _compilers() -> Iterator[Check]:
+def _compilers() -> Iterator[DoctorLine]:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         from scitoolkit.ops.codegen import prebuilt
@@ -184,7 +188,7 @@ def _compilers() -> Iterator[Check]:
             if prebuilt_kernels
             else "the slow reference"
         )
-        yield Check(
+        yield DoctorLine(
             "C compiler",
             "off",
             f"none found; used instead: {instead}; no torch.compile",
@@ -193,12 +197,12 @@ def _compilers() -> Iterator[Check]:
         return
     try:
         out = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=10)
-        yield Check("C compiler", "ok", out.stdout.splitlines()[0])
+        yield DoctorLine("C compiler", "ok", out.stdout.splitlines()[0])
     except (OSError, subprocess.SubprocessError, IndexError) as error:
-        yield Check("C compiler", "off", f"{compiler} does not run ({error})", "set CC")
+        yield DoctorLine("C compiler", "off", f"{compiler} does not run ({error})", "set CC")
 
 
-def _kernels() -> Iterator[Check]:
+def _kernels() -> Iterator[DoctorLine]:
     """Compile and run one generated kernel, or report why that fails."""
     import torch
 
@@ -211,13 +215,13 @@ def _kernels() -> Iterator[Check]:
     try:
         product(torch.ones(1, 8), torch.ones(1, 1))
     except ScitoolkitError as error:
-        yield Check(name, "off", f"falls back to the slow reference: {error}")
+        yield DoctorLine(name, "off", f"falls back to the slow reference: {error}")
         return
-    yield Check(name, "ok", f"generated C, cached in {cache_directory()}")
+    yield DoctorLine(name, "ok", f"generated C, cached in {cache_directory()}")
     yield from _gpu_kernels()
 
 
-def _gpu_kernels() -> Iterator[Check]:
+def _gpu_kernels() -> Iterator[DoctorLine]:
     """Check whether Triton can run here, and name the backend of each operation on a GPU."""
     import torch
 
@@ -226,7 +230,7 @@ def _gpu_kernels() -> Iterator[Check]:
     from scitoolkit.ops.codegen.backends import Reference
 
     version = triton_version()
-    yield Check(
+    yield DoctorLine(
         "triton",
         "ok" if version else "off",
         f"{version}, for kernels on GPUs" if version else "not installed; for kernels on GPUs",
@@ -250,7 +254,7 @@ def _gpu_kernels() -> Iterator[Check]:
         operation = operations.get(name)
         kernels = [backend.name for backend in serving if backend.serves(operation.name)]
         if kernels and not (why and kernels == ["triton"]):
-            yield Check(f"{name} on gpu", "ok", f"kernels of {', else '.join(kernels)}")
+            yield DoctorLine(f"{name} on gpu", "ok", f"kernels of {', else '.join(kernels)}")
             continue
         reason = why if kernels else "no backend has a kernel for GPUs"
-        yield Check(f"{name} on gpu", "off", f"the slow reference: {reason}")
+        yield DoctorLine(f"{name} on gpu", "off", f"the slow reference: {reason}")

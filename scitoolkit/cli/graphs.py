@@ -11,7 +11,7 @@ import typer
 from scitoolkit.cli import _options as options
 
 
-class Target(StrEnum):
+class NodeTarget(StrEnum):
     """Type of the targets of the nodes."""
 
     classes = "classes"
@@ -20,7 +20,7 @@ class Target(StrEnum):
 
 
 app = typer.Typer(
-    help="Plan distributed full-graph training, and partition graphs.", cls=options.Group
+    help="Plan distributed full-graph training, and partition graphs.", cls=options.CommandGroup
 )
 
 
@@ -111,8 +111,8 @@ def partition(
         typer.Option("--owner", help="Instead of --method: npy file with the part of each node."),
     ] = None,
     target: Annotated[
-        Target, typer.Option("--target", help="Type of `y`: classes, labels, values.")
-    ] = Target.classes,
+        NodeTarget, typer.Option("--target", help="Type of `y`: classes, labels, values.")
+    ] = NodeTarget.classes,
     memory_mib: Annotated[
         int, typer.Option("--memory-mib", min=32, help="Memory limit in MiB.")
     ] = 1024,

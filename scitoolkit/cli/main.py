@@ -68,7 +68,7 @@ _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "C
 
 app = typer.Typer(
     name="scitoolkit",
-    cls=options.Group,
+    cls=options.CommandGroup,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from scitoolkit.ops.tensor_product import TensorProductSpec
 
 app = typer.Typer(
-    help="Print generated kernels and the capabilities of operations.", cls=options.Group
+    help="Print generated kernels and the capabilities of operations.", cls=options.CommandGroup
 )
 FORM = "'IN1 * IN2 -> OUT', such as '32x0e + 32x1o * 0e + 1o -> 0e + 1o'"
 
 
-class Kernel(StrEnum):
+class ProductKernel(StrEnum):
     """The generated C functions of a tensor product."""
 
     forward = "forward"
@@ -26,7 +26,7 @@ class Kernel(StrEnum):
     double = "double"
 
 
-class Real(StrEnum):
+class RealType(StrEnum):
     """The C types of the kernels."""
 
     float = "float"
@@ -47,9 +47,9 @@ def show(
         str, typer.Option(help="Operation to print instead of a tensor product, such as spmm.")
     ] = "",
     kernel: Annotated[
-        Kernel, typer.Option(help="Which kernel of a tensor product.")
-    ] = Kernel.forward,
-    real: Annotated[Real, typer.Option(help="C type of the arithmetic.")] = Real.float,
+        ProductKernel, typer.Option(help="Which kernel of a tensor product.")
+    ] = ProductKernel.forward,
+    real: Annotated[RealType, typer.Option(help="C type of the arithmetic.")] = RealType.float,
 ) -> None:
     """Print generated C: of a tensor product with all uvu paths into OUT, or of an operation."""
     if operation:
@@ -57,12 +57,12 @@ def show(
 
         from scitoolkit.ops.codegen.sources import c_source
 
-        dtype = torch.float64 if real is Real.double else torch.float32
+        dtype = torch.float64 if real is RealType.double else torch.float32
         print(c_source(operation, dtype, spec).rstrip())
         return
     from scitoolkit.ops.tensor_product import cpu
 
-    name = "double_backward" if kernel is Kernel.double else kernel.value
+    name = "double_backward" if kernel is ProductKernel.double else kernel.value
     print(cpu.generate(_parsed(spec), name, real.value), end="")
 
 

@@ -18,7 +18,7 @@ Root = Annotated[Path, typer.Option("--root", help="Folder of the runs (run.root
 Workflow = Annotated[str, typer.Option("--workflow", help="Only the runs of this workflow.")]
 RUNS = Path("runs")
 
-app = typer.Typer(help="List, compare and clean run directories.", cls=options.Group)
+app = typer.Typer(help="List, compare and clean run directories.", cls=options.CommandGroup)
 
 
 @app.callback(invoke_without_command=True)

@@ -23,7 +23,7 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
 from scitoolkit.compression.stored import Stored
-from scitoolkit.compression.value_range import ValueRange
+from scitoolkit.compression.value_range import ArrayRange
 from scitoolkit.compression.zarr_files import original_array
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
@@ -240,7 +240,7 @@ def _allowed(about: Mapping[str, Any], valid: np.ndarray) -> tuple[float, str]:
     """
     bound = Bound(about["bound"]["mode"], about["bound"]["value"])
     allowed, problem = about.get("error_bound", 0.0), ""
-    seen = ValueRange()
+    seen = ArrayRange()
     seen.add(valid)
     if bound.of_range and seen.extent and "error_bound" in about:
         problem = seen.dominated()

@@ -399,7 +399,11 @@ def _enhanced(
 
 
 def _with_margin(
-    enhancer: Enhancer, leading: Encoded, values: np.ndarray, bound: float, options: Options
+    enhancer: Enhancer,
+    leading: Encoded,
+    values: np.ndarray,
+    bound: float,
+    options: Options,
 ) -> Encoded | None:
     """Return the field coded with a tighter bound, so that the clipped enhancer stays within it."""
     tried = [*options.tried_codecs(), *options.tried_when_tiny()]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.chunked import Survey, sample
+from scitoolkit.compression.chunked import VariableSurvey, sample
 from scitoolkit.compression.compress import filled
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import GUARD, MARGIN, exponent_of
@@ -26,7 +26,9 @@ from scitoolkit.core.log import get_logger
 log = get_logger(__name__)
 
 
-def with_enhancer(item: Any, survey: Survey, options: Options, where: str) -> Survey:
+def with_enhancer(
+    item: Any, survey: VariableSurvey, options: Options, where: str
+) -> VariableSurvey:
     """Return the survey of a variable with the enhancer of its chunks, if it gains.
 
     Args:
@@ -38,7 +40,9 @@ def with_enhancer(item: Any, survey: Survey, options: Options, where: str) -> Su
     return replace(survey, enhancer=_fitted(item, survey, options, where))
 
 
-def _fitted(item: Any, survey: Survey, options: Options, where: str) -> tuple[str, bytes] | None:
+def _fitted(
+    item: Any, survey: VariableSurvey, options: Options, where: str
+) -> tuple[str, bytes] | None:
     enhancer, bound = options.enhancer, survey.absolute
     if not isinstance(enhancer, Enhancer) or survey.extras.relative or not bound > 0:
         return None
@@ -65,7 +69,7 @@ def _fitted(item: Any, survey: Survey, options: Options, where: str) -> tuple[st
     return best
 
 
-def _finite(part: np.ndarray, survey: Survey) -> np.ndarray:
+def _finite(part: np.ndarray, survey: VariableSurvey) -> np.ndarray:
     """Return values without missing ones, in native byte order."""
     native = part.astype(part.dtype.newbyteorder("="))
     return filled(native, special_values(native, survey.missing, None))

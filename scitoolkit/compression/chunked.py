@@ -1,7 +1,8 @@
 """Checks and chunk shapes for variables that the HDF5 filter or the Zarr codec codes by chunk.
 
 Chunks support bounds in abs, rel and pw_rel, and nine missing values besides NaN, Inf and netCDF's
-default fill. For other variables `refusal` and `Survey.refusal` return why a stream is written.
+default fill. For other variables `refusal` and `VariableSurvey.refusal` return why a stream is
+written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scitoolkit.compression.native.library import (
     chunk_parameters,
     encode_chunk,
 )
-from scitoolkit.compression.value_range import ValueRange
+from scitoolkit.compression.value_range import ArrayRange
 
 CHUNK_POINTS = 1 << 18
 # Of chunk.c, besides the fill value.
@@ -37,7 +38,7 @@ _ALLOWED = {
 
 
 @dataclass(frozen=True)
-class Survey:
+class VariableSurvey:
     """Range and missing values of a variable, found in one pass.
 
     Args:
@@ -128,7 +129,7 @@ def refusal(item: Any, bound: Bound, missing: MissingValues) -> str:
     return "a valid range" if missing.limited else ""
 
 
-def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Survey:
+def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> VariableSurvey:
     """Return the range of a variable and the missing values that occur in it, in one pass.
 
     Args:
@@ -140,7 +141,7 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     Raises:
         NumericalError: the range of a relative bound is set by a few outliers.
     """
-    seen, occurring = ValueRange(), dict.fromkeys(missing.values, False)
+    seen, occurring = ArrayRange(), dict.fromkeys(missing.values, False)
     for part in slabs(item):
         values = np.asarray(part)
         seen.add(values[~missing.where(values)])
@@ -151,10 +152,10 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     extent = seen.extent or (0.0, 0.0)
     present = MissingValues(tuple(value for value, occurs in occurring.items() if occurs))
     absolute = bound.value if bound.mode == "pw_rel" else bound.absolute(*extent)
-    return Survey(bound, present, extent, absolute)
+    return VariableSurvey(bound, present, extent, absolute)
 
 
-def best_chunk_shape(item: Any, survey: Survey) -> tuple[int, ...]:
+def best_chunk_shape(item: Any, survey: VariableSurvey) -> tuple[int, ...]:
     """Return the extents of the chunks of a variable.
 
     A chunk is coded along three dims, and further ones are joined to the first of them. Of an

@@ -38,7 +38,7 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.patches import apply_patch, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
 from scitoolkit.compression.stages import measured_stages
-from scitoolkit.compression.value_range import ValueRange
+from scitoolkit.compression.value_range import ArrayRange
 from scitoolkit.core.errors import NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 
@@ -383,7 +383,7 @@ def value_extent(
     Raises:
         NumericalError: the bound refers to the range, and a few outliers set the range.
     """
-    seen = ValueRange()
+    seen = ArrayRange()
     seen.add(values if special is None else values[~special])
     if asked.of_range:
         seen.refuse_outliers(where)

@@ -24,7 +24,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from scitoolkit.compression import chunked
-from scitoolkit.compression.chunked import Survey
+from scitoolkit.compression.chunked import VariableSurvey
 from scitoolkit.compression.hdf5_copy import LOSSLESS_FILTERS
 from scitoolkit.compression.native import plugin
 from scitoolkit.compression.native.library import encode_chunk, enhancer_in
@@ -63,7 +63,11 @@ def load_filter() -> Path:
 
 
 def write(
-    item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID, surveyed: Survey
+    item: h5py.Dataset,
+    parent: h5py.Group,
+    name: str,
+    datatype: h5t.TypeID,
+    surveyed: VariableSurvey,
 ) -> h5py.Dataset:
     """Write a variable with the filter and return the dataset, without the original's attributes.
 

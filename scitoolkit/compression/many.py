@@ -20,7 +20,7 @@ from scitoolkit.compression.files import (
 )
 from scitoolkit.compression.plan import FilePlan
 from scitoolkit.compression.raw import is_raw
-from scitoolkit.compression.series import Series
+from scitoolkit.compression.series import NetworkSeries
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.compressed import is_store, is_stream
@@ -106,7 +106,7 @@ def compress_files(
             variables_of_file = [
                 replace(one, name=ONE_ARRAY) if single else one for one in stored_variables(target)
             ]
-            if not Series(train_once).keep(variables_of_file, source.name):
+            if not NetworkSeries(train_once).keep(variables_of_file, source.name):
                 raise ConfigError(
                     "no network improves the compression",
                     where=str(source),
@@ -119,7 +119,7 @@ def compress_files(
         timed = train_once is not None and others
         # The first file took training and coding, the others coding alone.
         training = max(seconds[0] - statistics.median(others), 0.0) if timed else None
-        Series(plan.networks).account(len(others), training)
+        NetworkSeries(plan.networks).account(len(others), training)
 
 
 def with_training(plan: FilePlan, folder: Path) -> FilePlan:
@@ -128,7 +128,7 @@ def with_training(plan: FilePlan, folder: Path) -> FilePlan:
     Raises:
         ConfigError: another enhancer is set, or the folder already has networks.
     """
-    if Series(folder).exists:
+    if NetworkSeries(folder).exists:
         raise ConfigError(
             "the folder already has networks",
             where=str(folder),

@@ -17,7 +17,7 @@ from scitoolkit.compression.config import CompressionConfig
 from scitoolkit.compression.files import FilePlan, compress_file, wanted_variables
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.report import results_of
-from scitoolkit.compression.series import Series
+from scitoolkit.compression.series import NetworkSeries
 from scitoolkit.core.config import load_config
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.results import FIELDS_NAME, Results
@@ -64,7 +64,7 @@ def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False)
     target = run.path / compressed_name(config.data.path)
     records = compress_file(config.data.path, target, plan_of(config))
     if config.networks is not None:
-        Series.open(config.networks).account(files=1)
+        NetworkSeries.open(config.networks).account(files=1)
     write_atomic(run.path / "records.json", json.dumps(records, indent=1) + "\n")
 
 
@@ -81,7 +81,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     compressed = directory / compressed_name(source)
     results, fields = results_of(compressed, source, _asked(config))
     if config.networks is not None:
-        results.summary.append(Series.open(config.networks).account().sentence)
+        results.summary.append(NetworkSeries.open(config.networks).account().sentence)
     write_fields(fields, directory / FIELDS_NAME)
     results.write(directory)
     return results

@@ -12,7 +12,7 @@ from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.enhancers.network import Network
 from scitoolkit.compression.missing import MissingValues
-from scitoolkit.compression.series import Series
+from scitoolkit.compression.series import NetworkSeries
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
@@ -57,7 +57,7 @@ class FilePlan:
         if self.bound is None and not self.quantities and not any(self.variables.values()):
             raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
         if self.networks is not None:
-            Series.open(self.networks)
+            NetworkSeries.open(self.networks)
         asked, allowed = self._unsuited()
         if asked and self.container == "filter":
             raise ConfigError(f"{asked} with the filter", allowed=allowed, fix="--container stream")
@@ -77,7 +77,7 @@ class FilePlan:
         """Return the options of a variable, with its trained network if the plan has networks."""
         if self.networks is None:
             return self.options
-        enhancer = Series.open(self.networks).enhancer(variable)
+        enhancer = NetworkSeries.open(self.networks).enhancer(variable)
         return self.options.model_copy(update={"enhancer": enhancer or "none"})
 
     def _unsuited(self) -> tuple[str, str]:

@@ -51,7 +51,7 @@ class Account:
         )
 
 
-class Series:
+class NetworkSeries:
     """Folder of trained networks.
 
     Args:
@@ -62,7 +62,7 @@ class Series:
         self.folder = Path(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> Series:
+    def open(cls, folder: Path) -> NetworkSeries:
         """Return the existing series of a folder.
 
         Raises:

@@ -21,7 +21,7 @@ from scitoolkit.compression.decoding import decompress, max_error_of
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.threads import map_in_order, threads
-from scitoolkit.compression.value_range import ValueRange
+from scitoolkit.compression.value_range import ArrayRange
 
 SLAB_BYTES = 1 << 26
 # Slabs of more rows have a multiple of this number, so that blocks are not cut.
@@ -127,7 +127,7 @@ def _extent(
     array: Any, rows: int, missing: MissingValues, asked: Bound, where: str
 ) -> tuple[float, float] | None:
     """Return the smallest and largest valid value of all slabs; None if there is none."""
-    seen = ValueRange()
+    seen = ArrayRange()
     for slab in _slabs(array, rows):
         if slab.dtype.kind != "f":
             return None

@@ -13,11 +13,11 @@ SAMPLED_POINTS = 1 << 16
 ROW = 1 << 12
 
 
-class ValueRange:
+class ArrayRange:
     """Range of an array that is read in parts, with and without its extremes.
 
     Example:
-        >>> seen = ValueRange()
+        >>> seen = ArrayRange()
         >>> seen.add(np.linspace(0, 1, 2000))
         >>> seen.extent, round(seen.inner(), 3)
         ((0.0, 1.0), 0.997)

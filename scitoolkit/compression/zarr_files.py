@@ -111,7 +111,10 @@ class ArrayMetadata:
         (folder / ".zattrs").write_text(json.dumps(dict(self.attributes), indent=4))
 
     def coded(
-        self, array: zarr.Array[Any], surveyed: chunked.Survey, attributes: Mapping[str, Any]
+        self,
+        array: zarr.Array[Any],
+        surveyed: chunked.VariableSurvey,
+        attributes: Mapping[str, Any],
     ) -> ArrayMetadata:
         """Return the metadata of the array coded with scitoolkit's codec.
 
@@ -493,7 +496,7 @@ def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
 
 
 def _chunks(
-    array: zarr.Array[Any], survey: chunked.Survey
+    array: zarr.Array[Any], survey: chunked.VariableSurvey
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return chunks and shards of the compressed array: the original ones if of suitable size."""
     for chunks, shards in ((array.chunks, array.shards), (array.shards, None)):

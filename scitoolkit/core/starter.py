@@ -49,11 +49,11 @@ class DataToStart:
         return Path(self.files[0])
 
 
-class Lines:
+class CommentedLines:
     """Builder of YAML text with trailing comments.
 
     Example:
-        >>> lines = Lines("heat.h5: 3 simulations")
+        >>> lines = CommentedLines("heat.h5: 3 simulations")
         >>> lines.section("data", path="heat.h5", inputs=["u"])
         >>> lines.comment("boundary: {x: circular}", "if x is periodic")
         >>> print(lines.text(), end="")

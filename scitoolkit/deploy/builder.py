@@ -33,7 +33,7 @@ ALIGN = 64
 
 
 @dataclass
-class Target:
+class Processor:
     """Processor that generated code is tuned for.
 
     Attributes:
@@ -68,7 +68,7 @@ class Builder:
         operators: names of the operators of the traced module.
     """
 
-    target: Target
+    target: Processor
     prefix: str = ""
     statements: list[tuple[str, set[Buffer]]] = field(default_factory=list)
     tiles: set[tuple[str, int, int]] = field(default_factory=set)

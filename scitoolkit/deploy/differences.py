@@ -23,7 +23,7 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """|compressed - as trained| of one output over held-out samples, in the output's units.
 
     Attributes:
@@ -84,7 +84,7 @@ def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
 
 def differences(
     functions: Sequence[TracedFunction], call: Call, inputs: Sequence[Any]
-) -> list[Difference]:
+) -> list[OutputDifference]:
     """Return the differences of all outputs of a compressed surrogate from float32 modules.
 
     Args:
@@ -101,7 +101,7 @@ def differences(
             change = _change(own, dense).reshape(samples, -1)
             name = f"{function.name}.{spec.name}" if function.name else spec.name
             out.append(
-                Difference(
+                OutputDifference(
                     name,
                     spec.units,
                     samples,

@@ -27,17 +27,17 @@ from scitoolkit.deploy.agreement import (
 )
 from scitoolkit.deploy.bits.compress import compress
 from scitoolkit.deploy.build_files import build_files
-from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
-from scitoolkit.deploy.differences import Difference, differences
+from scitoolkit.deploy.differences import OutputDifference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.random_rounding import JUMPS, RUNS, left_to_rounding
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, Source, generate, weights_file
+from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, ExportedSource, generate, weights_file
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
@@ -217,7 +217,7 @@ def _written(
 
 
 def _undecided(
-    functions: Sequence[TracedFunction], source: Source, tolerance: float, largest: float
+    functions: Sequence[TracedFunction], source: ExportedSource, tolerance: float, largest: float
 ) -> dict[str, str]:
     """Return what rounding decides in functions whose operators jump, or in all of them.
 
@@ -254,7 +254,7 @@ def _undecided(
     return told
 
 
-def _caller(library: Path, source: Source, apart: bool) -> Call:
+def _caller(library: Path, source: ExportedSource, apart: bool) -> Call:
     """Return a call of the compiled library: inputs and name of a function to outputs, statuses."""
     if not apart:
         return CompiledSurrogate(library).run
@@ -263,7 +263,7 @@ def _caller(library: Path, source: Source, apart: bool) -> Call:
     return lambda inputs, name: shell.run(inputs, name, [weights.ctypes.data])
 
 
-def _key(source: Source) -> str:
+def _key(source: ExportedSource) -> str:
     """Return a digest of the code, the compiler flags and the processor."""
     made_of = repr((source.code, FLAGS, WIDE, sorted(_macros().items())))
     return hashlib.sha256(made_of.encode()).hexdigest()[:16]
@@ -291,7 +291,7 @@ def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportCon
     return path
 
 
-def _refuse(changes: Sequence[Difference], config: ExportConfig) -> None:
+def _refuse(changes: Sequence[OutputDifference], config: ExportConfig) -> None:
     """Raise NumericalError if an output changed by more than `max_error`, or to NaN or infinity."""
     worst = max(changes, key=lambda d: d.relative)
     most = np.finfo(np.float64).max if config.max_error is None else config.max_error
@@ -331,10 +331,10 @@ def _macros() -> dict[str, str]:
     }
 
 
-def target(config: ExportConfig) -> Target:
+def target(config: ExportConfig) -> Processor:
     """Return the target of the generated code: this machine, or the configured vector width."""
     macros = _macros()
     bits = config.vectors or (
         512 if "__AVX512F__" in macros else 256 if "__AVX2__" in macros else 128
     )
-    return Target(bits // 32, 32 if bits == 512 or "__aarch64__" in macros else 16)
+    return Processor(bits // 32, 32 if bits == 512 or "__aarch64__" in macros else 16)

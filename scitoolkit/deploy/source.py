@@ -17,7 +17,7 @@ from scitoolkit.deploy import facts_in_c, interface, memory, tiles, trace
 from scitoolkit.deploy.agreement import in_order
 from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
-from scitoolkit.deploy.builder import ALIGN, Builder, Target
+from scitoolkit.deploy.builder import ALIGN, Builder, Processor
 from scitoolkit.deploy.lowering.elementwise import literal
 from scitoolkit.deploy.text_in_c import text_in_c
 from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
@@ -65,7 +65,7 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportedSource:
     """The files of an exported surrogate.
 
     Attributes:
@@ -97,13 +97,13 @@ class Source:
 def generate(
     name: str,
     functions: Sequence[TracedFunction],
-    target: Target,
+    target: Processor,
     coded: Mapping[bytes, Uniform] | None = None,
     *,
     apart: bool = False,
     bare: bool = False,
     beside: bool | None = None,
-) -> Source:
+) -> ExportedSource:
     """Return the source of a surrogate.
 
     Args:
@@ -189,7 +189,7 @@ def generate(
         ]
     )
     scratch = [part.scratch for part in parts]
-    return Source(
+    return ExportedSource(
         code,
         interface.header(name, functions, checksum, scratch),
         interface.module(name, functions, checksum, scratch),
@@ -204,7 +204,7 @@ def generate(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SourcePart:
     text: str
     builders: list[Builder]
     scratch: int
@@ -214,11 +214,11 @@ class _Part:
 def _function(
     name: str,
     function: TracedFunction,
-    target: Target,
+    target: Processor,
     coded: Mapping[bytes, Uniform],
     apart: bool,
     bare: bool,
-) -> _Part:
+) -> _SourcePart:
     """Return the C of one function: for one sample, for a block if it is faster, and the loop."""
     call = interface.symbol(name, function)
     one = _lowered(function, target, 1, f"{call}_1", coded)
@@ -237,12 +237,12 @@ def _function(
         scratch = max(scratch, needed)
     scratch += ALIGN
     loop = _loop(name, function, sizes, scratch, one, apart, bare)
-    return _Part("\n".join([*texts, loop]), builders, scratch, in_blocks)
+    return _SourcePart("\n".join([*texts, loop]), builders, scratch, in_blocks)
 
 
 def _lowered(
     function: TracedFunction,
-    target: Target,
+    target: Processor,
     samples: int,
     prefix: str,
     coded: Mapping[bytes, Uniform],
@@ -556,7 +556,7 @@ def _adler(blob: bytes) -> list[str]:
     ]
 
 
-def _about(name: str, function: TracedFunction, part: _Part) -> dict[str, Any]:
+def _about(name: str, function: TracedFunction, part: _SourcePart) -> dict[str, Any]:
     return {
         "name": function.name,
         "symbol": interface.symbol(name, function),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.deploy.builder import Builder, Target
+from scitoolkit.deploy.builder import Builder, Processor
 from scitoolkit.deploy.values import C_TYPES, Stride, View
 
 # Symbols: R rows and V vectors of a tile, so R V results in registers, V weights and one input:
@@ -316,7 +316,7 @@ def _loops(dims: Sequence[tuple[int, Stride, Stride, Stride]]) -> list[tuple[Any
     return out
 
 
-def prelude(target: Target) -> str:
+def prelude(target: Processor) -> str:
     """Return the C definitions of vector types."""
     return "\n".join(
         f"#define LANES_{real} {target.width(dtype)}\n"

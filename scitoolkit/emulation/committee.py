@@ -16,7 +16,7 @@ from torch import Tensor
 from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.emulation.ensemble import Ensemble, members_of
-from scitoolkit.io.loader.reservoir import Reservoir
+from scitoolkit.io.loader.reservoir import SimulationReservoir
 
 _KEY = 0xC0
 STATES = 4
@@ -37,7 +37,7 @@ class Committee:
     def __init__(
         self,
         model: Ensemble,
-        reservoir: Reservoir,
+        reservoir: SimulationReservoir,
         draw: DrawConfig,
         scales: Mapping[str, str],
         seed: int,

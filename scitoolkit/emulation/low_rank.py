@@ -17,7 +17,7 @@ from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import Emulator
-from scitoolkit.ops.low_rank import Moments, factors, layers_of, replaced
+from scitoolkit.ops.low_rank import InputMoments, factors, layers_of, replaced
 
 SAMPLES = 16
 """Samples of the training split that layers' inputs are recorded on."""
@@ -53,7 +53,7 @@ def begin_from_trained(
     wanted = {n: layers[n] for n in config.low_rank.ranks if n in layers}
     rows = np.concatenate([np.arange(block.start, block.stop) for block in training])
     rows = rows[rows >= config.data.samples_before][:: -(-len(rows) // SAMPLES)]
-    with torch.no_grad(), Moments(wanted) as seen:
+    with torch.no_grad(), InputMoments(wanted) as seen:
         for row in rows:
             frame = data.inputs(int(row), trained.layout, config.data.lead)
             trained(

@@ -45,7 +45,7 @@ from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
 from scitoolkit.emulation.statistics import (
-    Found,
+    MeasuredStatistics,
     find_leads,
     find_statistics,
     guarded_scales,
@@ -194,7 +194,7 @@ class EmulationStages(Stages):
                 fix="leave diagnostic out",
             )
 
-    def _statistics(self, config: EmulationConfig, opened: Opened) -> Found:
+    def _statistics(self, config: EmulationConfig, opened: Opened) -> MeasuredStatistics:
         """Return the statistics of the training part, which the members share."""
         rows, cache = _ranges(opened.parts["train"]), _cache(config)
         return opened.once(
@@ -329,12 +329,12 @@ def _cache(config: EmulationConfig) -> Path:
     return config.run.root / CACHE
 
 
-def statistics_of(opened: Opened) -> Found:
+def statistics_of(opened: Opened) -> MeasuredStatistics:
     """Return the statistics that `initialise` measured."""
     return opened.once("statistics", _not_initialised)
 
 
-def _not_initialised() -> Found:
+def _not_initialised() -> MeasuredStatistics:
     raise ValueError("statistics are measured by `initialise`")
 
 

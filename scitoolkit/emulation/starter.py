@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from scitoolkit.core.errors import ScitoolkitError
-from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.mask import MISSING
@@ -35,7 +35,7 @@ def starter(data: DataToStart) -> str:
     campaign, options = surveyed.campaign, surveyed.options
     rows = np.diff(campaign.index.bounds)
     grid = next(iter(campaign.channels.values())).shape
-    lines = Lines(
+    lines = CommentedLines(
         f"An emulator: {'the state now -> the next one' if options.lead else 'a map of fields'}.",
         f"{campaign.layout}: {len(rows)} simulation{'s' * (len(rows) > 1)} of {_range(rows)} "
         f"rows, grid {' x '.join(map(str, grid))}",
@@ -125,7 +125,7 @@ def _widths(grid: tuple[int, ...]) -> list[int]:
     return [32, 64, 96, 128][:levels]
 
 
-def _split(lines: Lines, surveyed: Survey, rows: np.ndarray) -> None:
+def _split(lines: CommentedLines, surveyed: Survey, rows: np.ndarray) -> None:
     """Write the first split that the data allow: by simulation, in time, without a test part."""
     window, fewest = surveyed.options.lead + 1, int(rows.min())
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15}
@@ -152,7 +152,7 @@ def _has_windows(index: SampleIndex, window: int, split: dict[str, Any]) -> bool
     return all(any(len(rows) >= window for rows in parts[name]) for name in split if name in parts)
 
 
-def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:
+def _training(lines: CommentedLines, rows: np.ndarray, grid: tuple[int, ...]) -> None:
     frames, cells = int(rows.sum()), int(np.prod(grid))
     batch = int(np.clip(frames // 8, 1, 16 if cells <= _SMALL**2 else 4))
     # Each dim beyond two triples the weights of a convolution.

@@ -29,7 +29,7 @@ _SHARP = 1e-6
 
 
 @dataclass
-class Found:
+class MeasuredStatistics:
     """Statistics of the training split and their origin.
 
     Attributes:
@@ -59,7 +59,7 @@ def find_statistics(
     *,
     cache: Path | None = None,
     sample: bool = False,
-) -> Found:
+) -> MeasuredStatistics:
     """Return the statistics of the training split: from stats.yaml, from the cache, or measured.
 
     Args:
@@ -76,7 +76,7 @@ def find_statistics(
     state = data.layout.state if config.residual else ()
     of_well = well_statistics(data.campaign) if config.data.lead == 1 else None
     if of_well is not None:
-        return Found(_with_lead(_of_well(of_well, state), data), "stats.yaml", split)
+        return MeasuredStatistics(_with_lead(_of_well(of_well, state), data), "stats.yaml", split)
     measured, source = training_moments(
         data.campaign,
         data.rows,
@@ -86,7 +86,7 @@ def find_statistics(
         sample=sample,
         ranks=Ranks(share_work, on_rank_zero),
     )
-    return Found(_with_lead(_statistics(data, measured, state), data), source, split)
+    return MeasuredStatistics(_with_lead(_statistics(data, measured, state), data), source, split)
 
 
 def guarded_scales(

@@ -22,7 +22,7 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator, Ensemble
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.campaign.split import CampaignSplit
-from scitoolkit.io.loader.reservoir import Column, Reservoir
+from scitoolkit.io.loader.reservoir import Column, SimulationReservoir
 from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
 from scitoolkit.io.loader.streamed import ReservoirLoader, SimulationStream
 from scitoolkit.training import world_size
@@ -114,7 +114,9 @@ def stream_loader(
     asked, layout = config.data.stream, data.layout
     first = _Files(data)
     shapes = {name: array.shape for name, array in first.arrays(0).items()}
-    reservoir = Reservoir(shapes, asked.reservoir, _columns(layout, offsets, config.data.lead))
+    reservoir = SimulationReservoir(
+        shapes, asked.reservoir, _columns(layout, offsets, config.data.lead)
+    )
     schedule = ReservoirSchedule(
         asked.reservoir,
         reservoir.windows,

@@ -39,7 +39,7 @@ STACKING_GAIN = 0.001
 
 
 @dataclass
-class Entry:
+class FamilyBest:
     """Best candidate of a family.
 
     Attributes:
@@ -77,8 +77,8 @@ class Selection:
     """
 
     setting: Setting
-    entries: list[Entry]
-    winner: Entry
+    entries: list[FamilyBest]
+    winner: FamilyBest
     errors: Array
     refused: dict[str, str] = field(default_factory=dict)
     tried: list[tuple[str, float]] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Chooser:
                     configs.append(config)
         return configs
 
-    def entry(self, family: ForecasterConfig) -> Entry:
+    def entry(self, family: ForecasterConfig) -> FamilyBest:
         """Tune a family; return its best candidate with its error on the validation part."""
         begun = time.process_time()
         scores: dict[str, tuple[float, bool]] = {}
@@ -226,7 +226,7 @@ class Chooser:
             self._blocked_scores[chosen.model_dump_json()] = blocked
         self.validation.forget()
         self.tuning.forget()
-        return Entry(chosen, rmse, None, stable, time.process_time() - begun)
+        return FamilyBest(chosen, rmse, None, stable, time.process_time() - begun)
 
     def select(self) -> Selection:
         """Return the best candidate of every family and the winner, possibly a stacking.
@@ -257,11 +257,11 @@ class Chooser:
     def first(self) -> Selection:
         """Return a selection of the family with the least work, fitted once and not tuned."""
         family = min(self.families(), key=lambda config: config.work(self.setting))
-        entry = Entry(family, self.validation.score(family)[0], None, True)
+        entry = FamilyBest(family, self.validation.score(family)[0], None, True)
         errors = join_windows(self.validation.errors(family))
         return Selection(self.setting, [entry], entry, errors, self.refused)
 
-    def _winner(self, entries: list[Entry]) -> tuple[Entry, Array]:
+    def _winner(self, entries: list[FamilyBest]) -> tuple[FamilyBest, Array]:
         sound = [e for e in entries if e.stable and np.isfinite(e.error)]
         measured = [e for e in sound if e.blocked is not None]
         if not sound:
@@ -305,8 +305,8 @@ class Chooser:
         return errors
 
     def _stacked(
-        self, ranked: Sequence[Entry], errors: Sequence[list[Array]]
-    ) -> tuple[Entry, Array] | None:
+        self, ranked: Sequence[FamilyBest], errors: Sequence[list[Array]]
+    ) -> tuple[FamilyBest, Array] | None:
         """Return the stacking and its errors, with each fold's weights from the other folds."""
         weights = self.setting.weights
         folds = [np.stack(fold) for fold in zip(*errors, strict=True)]
@@ -325,4 +325,4 @@ class Chooser:
             members=[ranked[k].config for k in used], weights=final[:, used].tolist()
         )
         rmse, _ = self.validation.score(config)
-        return Entry(config, rmse, error, True), join_windows(crossed)
+        return FamilyBest(config, rmse, error, True), join_windows(crossed)

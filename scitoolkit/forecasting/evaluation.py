@@ -26,7 +26,7 @@ from scitoolkit.forecasting import metrics, scores
 from scitoolkit.forecasting.backtest import Past, refitted, spread_origins
 from scitoolkit.forecasting.config import BacktestConfig
 from scitoolkit.forecasting.data import FieldData
-from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
+from scitoolkit.forecasting.fields import CodedSnapshots, named_parts, unit_of
 from scitoolkit.forecasting.fit_report import (
     chosen_sentence,
     damped_anomaly_table,
@@ -48,7 +48,7 @@ _DAMPED = "climatology + damped anomaly"
 
 
 @dataclass
-class Evaluation:
+class ForecastEvaluation:
     """Evaluation of a surrogate and its baselines on test windows.
 
     Attributes:
@@ -64,7 +64,7 @@ class Evaluation:
     """
 
     surrogate: ForecastSurrogate
-    coded: CodedField
+    coded: CodedSnapshots
     windows: Windows
     baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]

@@ -18,13 +18,13 @@ from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import (
-    CodedField,
+    CodedSnapshots,
     field_facts,
     open_field,
     open_split,
     read_variables,
 )
-from scitoolkit.forecasting.fitting import Prepared, prepare
+from scitoolkit.forecasting.fitting import NetworkStart, prepare
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
 _EXCLUDED_KEYS: Any = {
@@ -76,17 +76,17 @@ class FieldFile:
         """Return the field in the units of the file, on the grid of a surrogate."""
         return read_variables(self.config.data, grid, self.trained)[0]
 
-    def coded(self, coding: Coding, grid: xr.DataArray) -> CodedField:
+    def coded(self, coding: Coding, grid: xr.DataArray) -> CodedSnapshots:
         """Return the field in the coded values of a surrogate, on its grid."""
         return open_field(self.config, coding, grid, self.trained)
 
     @functools.cached_property
-    def split(self) -> tuple[CodedField, FieldSplits]:
+    def split(self) -> tuple[CodedSnapshots, FieldSplits]:
         """The field coded by its own train part, and its parts."""
         return open_split(self.config)
 
     @functools.cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> NetworkStart:
         """The state before the training of networks, which are left out."""
         # The job's seed initialises the networks; the cached decomposition must not depend on it.
         return prepare(*self.split, self.config.model_copy(update={"seed": 0}))

@@ -47,7 +47,7 @@ _NEAR = 0.51
 
 
 @dataclass(frozen=True)
-class CodedField:
+class CodedSnapshots:
     """Field in coded values, with the function that decodes them.
 
     Attributes:
@@ -66,7 +66,7 @@ def open_field(
     coding: Coding | None = None,
     grid: xr.DataArray | None = None,
     trained: DataFacts | None = None,
-) -> CodedField:
+) -> CodedSnapshots:
     """Read and encode the field of a job.
 
     Args:
@@ -89,7 +89,7 @@ def open_field(
     return replace(_fit_coding(data, units, config), warnings=warnings)
 
 
-def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig) -> CodedField:
+def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig) -> CodedSnapshots:
     """Return a coded field, with scales and effects of drivers estimated on its train part."""
     drivers = read_drivers(config.data, data.times)
     seasons = _seasons(data, config)
@@ -165,7 +165,7 @@ def regressors(
     return np.hstack([drivers, waves]) if drivers is not None and used else waves
 
 
-def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
+def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedSnapshots:
     """Return a field in coded values.
 
     Args:
@@ -181,16 +181,16 @@ def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
         periods = clock(data.times.values, coding.seasons)
         data = replace(data, series=Series(data.series.values, periods))
     if coding.trivial:
-        return CodedField(data, physical)
+        return CodedSnapshots(data, physical)
     values = coding.encode(data.series.values)
     if coding.drivers:
         if drivers is None:
             raise DataError("the surrogate requires drivers", fix="data.drivers")
         values = values - coding.explained(drivers[: len(values)])
-    return CodedField(replace(data, series=Series(values, data.series.years)), physical)
+    return CodedSnapshots(replace(data, series=Series(values, data.series.years)), physical)
 
 
-def open_split(config: ForecastingConfig) -> tuple[CodedField, FieldSplits]:
+def open_split(config: ForecastingConfig) -> tuple[CodedSnapshots, FieldSplits]:
     """Return the coded field of a job and its split."""
     field = open_field(config)
     return field, split_field(field.data, config)

@@ -12,11 +12,11 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.backtest import check_backtest
 from scitoolkit.forecasting.checks import coded_ranges
-from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
+from scitoolkit.forecasting.choosing import Chooser, FamilyBest, Selection, setting_of
 from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
-from scitoolkit.forecasting.fields import CodedField, unit_of
+from scitoolkit.forecasting.fields import CodedSnapshots, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
 from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
 from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
@@ -37,7 +37,7 @@ NETWORK_GAIN = 0.005
 
 
 @dataclass
-class Prepared:
+class NetworkStart:
     """State before the training of networks.
 
     Attributes:
@@ -60,8 +60,8 @@ class Prepared:
 
 
 def prepare(
-    field: CodedField, parts: FieldSplits, config: ForecastingConfig, *, tuned: bool = True
-) -> Prepared:
+    field: CodedSnapshots, parts: FieldSplits, config: ForecastingConfig, *, tuned: bool = True
+) -> NetworkStart:
     """Select the closed form on the train and validation parts.
 
     Args:
@@ -90,7 +90,7 @@ def prepare(
     modes = np.pad(modes, ((0, 0), (0, sum(data.parameters))))
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
     coding = field.physical.coding
-    return Prepared(data, coding, parts, pod, selection, modes / norm, field.warnings)
+    return NetworkStart(data, coding, parts, pod, selection, modes / norm, field.warnings)
 
 
 def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selection:
@@ -106,7 +106,7 @@ def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selecti
     return chooser.select() if tuned else chooser.first()
 
 
-def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrection:
+def begin_network(prepared: NetworkStart, config: ForecastingConfig) -> LstmCorrection:
     """Return untrained networks on the selected closed form.
 
     That is fitted to the train part only, so that the correction can be evaluated on the
@@ -180,12 +180,12 @@ class Judged:
 
     factors: Array
     full: float
-    entry: Entry
+    entry: FamilyBest
     errors: Array
 
 
 def judge_network(
-    prepared: Prepared, correction: LstmCorrection, config: ForecastingConfig
+    prepared: NetworkStart, correction: LstmCorrection, config: ForecastingConfig
 ) -> Judged:
     """Evaluate the correction by trained networks on the validation part."""
     windows, weights = prepared.parts.windows["validation"], correction.setting.weights
@@ -194,7 +194,7 @@ def judge_network(
     factors = lead_factors(truth - base, added, weights)
     errors = truth - base - factors[:, None] * added
     wanted = network_config(prepared.selection.winner.config, config)
-    entry = Entry(wanted, rmse(errors, weights), None, True)
+    entry = FamilyBest(wanted, rmse(errors, weights), None, True)
     return Judged(factors, rmse(truth - base - added, weights), entry, errors)
 
 
@@ -204,7 +204,7 @@ def rmse(errors: Array, weights: Array) -> float:
 
 
 def finalize(
-    prepared: Prepared, correction: LstmCorrection | None, config: ForecastingConfig
+    prepared: NetworkStart, correction: LstmCorrection | None, config: ForecastingConfig
 ) -> tuple[ForecastSurrogate, dict[str, Any]]:
     """Select the closed form with or without correction; refit it on train + validation.
 
@@ -249,7 +249,7 @@ def finalize(
     return surrogate, _record(prepared, network, winner, errors, surrogate)
 
 
-def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
+def _network_wins(network: Judged, winner: FamilyBest, config: ForecastingConfig) -> bool:
     """Return whether the correction is used; never if all its factors are zero."""
     asked = config.model.name in FIXED_BASES
     better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
@@ -257,9 +257,9 @@ def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> 
 
 
 def _record(
-    prepared: Prepared,
+    prepared: NetworkStart,
     network: Judged | None,
-    winner: Entry,
+    winner: FamilyBest,
     errors: Array,
     surrogate: ForecastSurrogate,
 ) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class PodLSTM(nn.Module):
         return torch.cat(steps, dim=1)
 
 
-class Ensemble(nn.Module):
+class NetworkEnsemble(nn.Module):
     """Networks that differ by their initialisation; outputs are stacked along a first dim."""
 
     def __init__(self, members: list[nn.Module]) -> None:
@@ -176,7 +176,7 @@ def make_ensemble(
     seasonal: bool,
     members: int,
     seed: int,
-) -> Ensemble:
+) -> NetworkEnsemble:
     """Return an ensemble of untrained networks, deterministic for a seed.
 
     Args:
@@ -205,7 +205,7 @@ def make_ensemble(
                     skips=chain.skips if chain else (),
                 )
             )
-    return Ensemble(list[nn.Module](made))
+    return NetworkEnsemble(list[nn.Module](made))
 
 
 def fit_in_memory(

@@ -40,9 +40,9 @@ from scitoolkit.forecasting.pod_checks import (
 from scitoolkit.forecasting.pod_rank import choose_rank, rank_of
 from scitoolkit.forecasting.streaming_svd import (
     Anomalies,
+    CellStatistics,
     Decomposition,
-    Processes,
-    Statistics,
+    RowProcesses,
     cell_statistics,
     exact_svd,
     randomized_svd,
@@ -190,7 +190,7 @@ class POD:
         check_numeric(da)
         self._describe(da, time_dim)
         reader = FieldReader(da, self.time_dim_, self.space_dims_)
-        processes = Processes(process_group)
+        processes = RowProcesses(process_group)
         design = self._design(da[self.time_dim_] if self.time_dim_ in da.coords else None, da)
         statistics, cells = self._statistics(reader, design, mask, processes)
         weights = self._weights(da)
@@ -393,8 +393,8 @@ class POD:
         reader: FieldReader,
         design: np.ndarray,
         mask: xr.DataArray | None,
-        processes: Processes,
-    ) -> tuple[Statistics, np.ndarray]:
+        processes: RowProcesses,
+    ) -> tuple[CellStatistics, np.ndarray]:
         check_design(design, self.seasonal_cycle, self.name_)
         fixed = (2 * design.shape[1] + 5) * reader.num_cells * 8 + _TILE_BYTES
         rows = self._rows(reader, fixed, reader.num_cells)
@@ -474,7 +474,7 @@ class POD:
         self,
         da: xr.DataArray,
         decomposition: Decomposition,
-        statistics: Statistics,
+        statistics: CellStatistics,
         cells: np.ndarray,
         weights: np.ndarray,
         total: float,

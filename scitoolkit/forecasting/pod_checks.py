@@ -12,7 +12,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.field_matrix import FieldReader
-from scitoolkit.forecasting.streaming_svd import Statistics
+from scitoolkit.forecasting.streaming_svd import CellStatistics
 
 logger: Logger = get_logger(__name__)
 
@@ -78,7 +78,7 @@ def check_design(design: np.ndarray, seasonal_cycle: int | None, where: str) -> 
 
 
 def usable_cells(
-    statistics: Statistics,
+    statistics: CellStatistics,
     reader: FieldReader,
     mask: xr.DataArray | None,
     space_dims: Sequence[Hashable],

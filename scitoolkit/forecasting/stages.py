@@ -65,7 +65,7 @@ class ForecastModel(nn.Module):
         record: of the selection and the fit.
     """
 
-    prepared: fitting.Prepared
+    prepared: fitting.NetworkStart
     correction: LstmCorrection | None = None
     members: nn.ModuleList
     surrogate: ForecastSurrogate
@@ -78,7 +78,7 @@ class ForecastModel(nn.Module):
         if surrogate is not None:
             self.surrogate, self.record = surrogate, record or {}
 
-    def begin(self, prepared: fitting.Prepared, config: ForecastingConfig) -> None:
+    def begin(self, prepared: fitting.NetworkStart, config: ForecastingConfig) -> None:
         """Create untrained networks, if the configuration has any."""
         self.prepared = prepared
         if config.model.name != "none":
@@ -235,7 +235,7 @@ def _scored(
             )
         else:
             past = past_with(field.data, trained, steps, surrogate.header.get("last_year"))
-    scored = evaluation.Evaluation(
+    scored = evaluation.ForecastEvaluation(
         surrogate,
         field,
         windows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.layouts import Options
@@ -40,7 +40,7 @@ def starter(data: DataToStart) -> str:
         raise DataError(f"{steps} time steps", where=f"{first}: variable {name}", allowed="16")
     options = Options(dims=list(data.dims) or None, gaps="allow")
     count = open_campaign(paths, [name], options).index.num_simulations
-    lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
+    lines = CommentedLines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")
     lines.section("data", path=data.path, variable=name, units=units, dims=list(data.dims) or None)
     if len(timed) > 1:

@@ -28,7 +28,7 @@ _GRAM_SAFE = 1e-3
 
 
 @dataclass(frozen=True)
-class Processes:
+class RowProcesses:
     """Partition of rows and sums over a `torch.distributed` group; trivial without a group."""
 
     group: Any = None
@@ -53,7 +53,7 @@ class Processes:
 
 
 @dataclass
-class Statistics:
+class CellStatistics:
     """Statistics of every cell, from one pass over the field."""
 
     nan_count: np.ndarray
@@ -67,8 +67,8 @@ class Statistics:
 
 
 def cell_statistics(
-    reader: FieldReader, design: np.ndarray, rows: int, processes: Processes
-) -> Statistics:
+    reader: FieldReader, design: np.ndarray, rows: int, processes: RowProcesses
+) -> CellStatistics:
     """Return NaN counts and the regression of every cell on `design` (N, K), in one pass.
 
     The first row is subtracted before summation to avoid cancellation: the variance of a field
@@ -104,7 +104,7 @@ def cell_statistics(
         residual = np.maximum(squares - np.einsum("ij,ij->j", moments, coefficients), 0.0)
     if regressors:
         coefficients[0] += shift / design[0, 0]
-    return Statistics(missing, coefficients, residual, squares)
+    return CellStatistics(missing, coefficients, residual, squares)
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Anomalies:
     coefficients: np.ndarray
     weights: np.ndarray
     rows: int
-    processes: Processes = field(default_factory=Processes)
+    processes: RowProcesses = field(default_factory=RowProcesses)
     num_passes: int = 0
 
     @property

@@ -17,7 +17,7 @@ from scitoolkit.core.files import replacing
 from scitoolkit.forecasting.coding import Coding, VariableCode
 from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.data import POINT, is_panel, to_grid
-from scitoolkit.forecasting.fields import VARIABLE, CodedField, named_parts
+from scitoolkit.forecasting.fields import VARIABLE, CodedSnapshots, named_parts
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
@@ -239,7 +239,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 def forecast_dataset(
     surrogate: ForecastSurrogate,
-    field: CodedField,
+    field: CodedSnapshots,
     windows: Windows,
     valid: np.ndarray,
     factors: Array | float = 1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.forecasting.lstm import Ensemble
+from scitoolkit.forecasting.lstm import NetworkEnsemble
 
 
 class ForecastTask:
@@ -18,7 +18,7 @@ class ForecastTask:
             (batch, lead, mode), both standardised.
     """
 
-    def __init__(self, model: Ensemble) -> None:
+    def __init__(self, model: NetworkEnsemble) -> None:
         self.model = model
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:

@@ -25,7 +25,7 @@ from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
-from scitoolkit.forecasting.traced_fields import Physical, arrays_of
+from scitoolkit.forecasting.traced_fields import PhysicalForecast, arrays_of
 
 
 def traced(
@@ -42,7 +42,7 @@ def traced(
         ConfigError: the forecaster cannot be exported.
     """
     inputs, outputs, typical = arrays_of(config, record, surrogate)
-    function = Physical(module(surrogate.forecaster), surrogate)
+    function = PhysicalForecast(module(surrogate.forecaster), surrogate)
     return [TracedFunction(function, inputs, outputs, typical)]
 
 

@@ -22,7 +22,7 @@ from scitoolkit.forecasting.surrogate import ForecastSurrogate
 log: Logger = get_logger(__name__)
 
 
-class Physical(nn.Module):
+class PhysicalForecast(nn.Module):
     """Forecast in physical units; see `forecasting.coding`.
 
     The inputs are (B, inputs, cell) of each variable, seasons (B, inputs + leads) and, if used,
@@ -99,7 +99,7 @@ def _decode(code: VariableCode, coded: Tensor) -> Tensor:
 def arrays_of(
     config: ForecastingConfig, record: Mapping[str, Any], surrogate: ForecastSurrogate
 ) -> tuple[list[ArraySpec], list[ArraySpec], list[np.ndarray]]:
-    """Return inputs, outputs, and two typical samples of each input of `Physical`.
+    """Return inputs, outputs, and two typical samples of each input of `PhysicalForecast`.
 
     Ranges are the extremes of each cell and of each driver over the training steps. Without the
     data, variables have the bounds of the configuration, if any. The ranges of parameters are

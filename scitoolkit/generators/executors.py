@@ -23,7 +23,7 @@ SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """Pool of workers.
 
     Attributes:
@@ -36,7 +36,7 @@ class Pool:
 
 
 @contextmanager
-def pool(place: Place, processes: int) -> Iterator[Pool | None]:
+def pool(place: Place, processes: int) -> Iterator[WorkerPool | None]:
     """Yield the pool of workers; None in an MPI rank that was a worker.
 
     Args:
@@ -61,14 +61,14 @@ def pool(place: Place, processes: int) -> Iterator[Pool | None]:
         )
     with one_process():
         if place == "processes":
-            yield Pool(None, processes)
+            yield WorkerPool(None, processes)
         else:
             with _ray(processes) as workers:
                 yield workers
 
 
 @contextmanager
-def _mpi() -> Iterator[Pool | None]:
+def _mpi() -> Iterator[WorkerPool | None]:
     try:
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
@@ -88,11 +88,11 @@ def _mpi() -> Iterator[Pool | None]:
     # Every rank is one process to the rest of the toolkit, whatever Slurm says.
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as executor:
-        yield None if executor is None else Pool(executor, size - 1)
+        yield None if executor is None else WorkerPool(executor, size - 1)
 
 
 @contextmanager
-def _ray(processes: int) -> Iterator[Pool]:
+def _ray(processes: int) -> Iterator[WorkerPool]:
     try:
         import ray
     except ImportError as error:
@@ -107,7 +107,7 @@ def _ray(processes: int) -> Iterator[Pool]:
             fix="RAY_ADDRESS=HOST:PORT of a running cluster, or none for this machine",
         ) from None
     try:
-        yield Pool(RayExecutor(ray), int(ray.cluster_resources().get("CPU", processes)))
+        yield WorkerPool(RayExecutor(ray), int(ray.cluster_resources().get("CPU", processes)))
     finally:
         ray.shutdown()
 

@@ -20,7 +20,7 @@ from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Check, Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards
 from scitoolkit.generators.config import GenerateConfig
-from scitoolkit.generators.executors import Pool, pool
+from scitoolkit.generators.executors import WorkerPool, pool
 from scitoolkit.generators.workers import RECORDS, Order, Record, finished, make_samples
 
 log: Logger = get_logger(__name__)
@@ -37,7 +37,7 @@ class GenerateJob(Job):
     continues_from: ClassVar[str] = "config.yaml"
 
     def __init__(self) -> None:
-        self._pool = Pool(None, 1)
+        self._pool = WorkerPool(None, 1)
 
     @contextmanager
     def processes(self, config: GenerateConfig) -> Iterator[bool]:

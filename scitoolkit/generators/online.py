@@ -24,7 +24,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import identity
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Sample
-from scitoolkit.generators.executors import Pool
+from scitoolkit.generators.executors import WorkerPool
 from scitoolkit.generators.journal import Journal, Made
 from scitoolkit.generators.worker_process import Answer, WorkerProcess, make
 from scitoolkit.generators.workers import Order, finished, make_samples
@@ -325,7 +325,7 @@ def first_samples(
     done = {n: r for n, r in finished(folder).items() if n < count}
     while len(done) < count:
         orders = [draws.order(n, attempts[n]) for n in range(count) if n not in done]
-        for record in make_samples(generator, orders, folder, Pool(None, processes)):
+        for record in make_samples(generator, orders, folder, WorkerPool(None, processes)):
             if record.fatal:
                 raise DataError(
                     record.error,

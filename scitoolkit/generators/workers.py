@@ -20,7 +20,7 @@ from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.generators.base import Generator, generators
-from scitoolkit.generators.executors import Pool
+from scitoolkit.generators.executors import WorkerPool
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -116,7 +116,7 @@ def finished(folder: Path) -> dict[int, Record]:
 
 
 def make_samples(
-    generator: Generator, orders: Sequence[Order], folder: Path, pool: Pool
+    generator: Generator, orders: Sequence[Order], folder: Path, pool: WorkerPool
 ) -> Iterator[Record]:
     """Yield a record for each order as it is finished.
 

@@ -25,11 +25,11 @@ ALGORITHMS = ("1d", "1.5d", "2d", "3d")
 
 
 @dataclass(frozen=True)
-class Grid:
+class ProcessGrid:
     """Numbers of row blocks, column blocks and feature slices.
 
     Example:
-        >>> grid = Grid(2, 2, 1)
+        >>> grid = ProcessGrid(2, 2, 1)
         >>> grid.size, grid.place(3), grid.rank(1, 0, 0)
         (4, (1, 1, 0), 2)
     """
@@ -71,7 +71,9 @@ class Grid:
         return f"{name} {self.rows}x{self.columns}x{self.slices}, {kind}"
 
 
-def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool = True) -> Grid:
+def make_grid(
+    algorithm: str, size: int, replication: int = 2, *, sparse: bool = True
+) -> ProcessGrid:
     """Return the grid of an algorithm.
 
     Args:
@@ -88,7 +90,7 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
         ('1.5D 4x2x1, needed rows', '3D 2x2x2, all rows')
     """
     if algorithm == "1d":
-        return Grid(size, 1, 1, sparse)
+        return ProcessGrid(size, 1, 1, sparse)
     if algorithm == "1.5d":
         if replication < 1 or size % replication:
             raise ConfigError(
@@ -97,7 +99,7 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
                 allowed=f"divisors of {size}: "
                 + ", ".join(str(c) for c in range(1, size + 1) if size % c == 0),
             )
-        return Grid(size // replication, replication, 1, sparse)
+        return ProcessGrid(size // replication, replication, 1, sparse)
     if algorithm == "2d":
         side = math.isqrt(size)
         if side * side != size:
@@ -107,7 +109,7 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
                 allowed="a square number of processes",
                 fix="graph.algorithm=1.5d",
             )
-        return Grid(side, side, 1, sparse)
+        return ProcessGrid(side, side, 1, sparse)
     if algorithm == "3d":
         side = round(size ** (1 / 3))
         if side**3 != size:
@@ -117,19 +119,19 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
                 allowed="a cubic number of processes",
                 fix="graph.algorithm=1.5d",
             )
-        return Grid(side, side, side, sparse)
+        return ProcessGrid(side, side, side, sparse)
     raise ConfigError(
         f"algorithm {algorithm!r}", where="graph.algorithm", allowed=", ".join(ALGORITHMS)
     )
 
 
-def all_grids(size: int) -> list[Grid]:
+def all_grids(size: int) -> list[ProcessGrid]:
     """Return all grids of `size` ranks, each with needed rows and with all rows."""
     out = []
     for rows in _divisors(size):
         for columns in _divisors(size // rows):
             slices = size // rows // columns
-            out += [Grid(rows, columns, slices, sparse) for sparse in (True, False)]
+            out += [ProcessGrid(rows, columns, slices, sparse) for sparse in (True, False)]
     return out
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.training.ranks.communicator import RowExchange
 
@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProductLayout:
     """Data of rank (i, j, k) for products with one matrix.
 
     Attributes:
@@ -31,7 +31,7 @@ class Layout:
         spread_rows: positions in R_i of the rows whose partial sums are sent, in sending order.
     """
 
-    grid: Grid
+    grid: ProcessGrid
     rank: int
     nodes: Array
     fibre_rows: tuple[int, ...]
@@ -42,7 +42,7 @@ class Layout:
     own_rows: slice
     spread_rows: torch.Tensor
 
-    def to(self, device: torch.device) -> Layout:
+    def to(self, device: torch.device) -> ProductLayout:
         """Return the layout for features on a device."""
         names = ("near", "far", "gather", "reduce", "spread_rows")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
@@ -65,9 +65,9 @@ class LayoutBuilder:
     """
 
     def __init__(
-        self, matrix: sp.csr_matrix, owner: Array, grid: Grid, order: Array | None = None
+        self, matrix: sp.csr_matrix, owner: Array, grid: ProcessGrid, order: Array | None = None
     ) -> None:
-        # Below, nodes are numbered by their position in the order, except in `Layout.nodes`.
+        # Below, nodes are numbered by their position in the order, except in `ProductLayout.nodes`.
         self._order = np.arange(len(owner)) if order is None else order
         if order is not None:
             matrix, owner = matrix[order][:, order], np.asarray(owner)[order]
@@ -117,7 +117,7 @@ class LayoutBuilder:
         filled = np.flatnonzero(np.diff(self.block(i, j).indptr[begin : begin + size + 1]))
         return filled
 
-    def build(self, rank: int) -> Layout:
+    def build(self, rank: int) -> ProductLayout:
         """Return the layout of a rank."""
         grid = self._grid
         i, j, k = grid.place(rank)
@@ -143,7 +143,7 @@ class LayoutBuilder:
             [(grid.rank(i, b, k), self._partial_rows(i, j, b)) for b in columns],
             rank,
         )
-        return Layout(
+        return ProductLayout(
             grid,
             rank,
             self._order[self._own[rank]],

@@ -19,7 +19,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
 from scitoolkit.graphs.mesh_files import MeshFiles
@@ -110,7 +110,7 @@ class MeshStages(MeshFiles, Stages):
         owner = on_rank_zero(
             lambda: sharing.choose_owner(shape.graph, settings, ranks.size, config.seed)
         )
-        part = GraphPart(shape.graph, owner, Grid(ranks.size), ranks)
+        part = GraphPart(shape.graph, owner, ProcessGrid(ranks.size), ranks)
         task = MeshDynamics(placed(model), data, part)
         steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
         log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
@@ -141,7 +141,10 @@ def _scored(
     for name in data.geometry.names:
         meshes = read_meshes(data.path, [name])
         part = GraphPart(
-            meshes.graph, np.zeros(meshes.graph.num_nodes, np.int64), Grid(1), SingleProcess()
+            meshes.graph,
+            np.zeros(meshes.graph.num_nodes, np.int64),
+            ProcessGrid(1),
+            SingleProcess(),
         )
         states = _rollouts(MeshDynamics(model, meshes, part), meshes, flows)
         errors[name] = _errors(states, meshes, flows)

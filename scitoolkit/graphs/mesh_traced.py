@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport, step
@@ -33,7 +33,7 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     """
     meshes = read_meshes(config.data.path, config.data.meshes)
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
-    part = GraphPart(meshes.graph, owner, Grid(1), SingleProcess())
+    part = GraphPart(meshes.graph, owner, ProcessGrid(1), SingleProcess())
     nodes, edges = meshes.graph.num_nodes, part.edges.shape[1]
     test = meshes.tracer.shape[0] - config.split.test
     velocity = ArraySpec(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from scitoolkit.graphs.fast_layers import fast_forward, passes_once
 from scitoolkit.graphs.graph import GraphInputs
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.networks import NodeModel
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
@@ -49,7 +49,7 @@ class _Extended(ScaledPart):
         super().__init__(sums, torch.from_numpy(degree), torch.from_numpy(loops))
         self._rows = matrix.rows
         self.nodes, self.num_nodes, self.inputs = torch.arange(nodes), nodes, inputs
-        self.grid, self.ranks = Grid(1), SingleProcess()
+        self.grid, self.ranks = ProcessGrid(1), SingleProcess()
 
     @property
     def edges(self) -> Tensor:
@@ -123,7 +123,7 @@ def why_not(model: nn.Module, inputs: GraphInputs) -> str:
     if all(passes_once(layer) for layer in model.layers):
         small = proof_graph(inputs)
         owner = np.zeros(small.num_nodes, np.int64)
-        fast = prove(model, GraphPart(small, owner, Grid(1), SingleProcess())).fast
+        fast = prove(model, GraphPart(small, owner, ProcessGrid(1), SingleProcess())).fast
     others = [type(layer).__name__ for i, layer in layers if f"layers.{i}" not in fast]
     return f"{others[0]} is not a single sparse product" if others else ""
 

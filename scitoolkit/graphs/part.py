@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.graph import Graph, GraphInputs
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.order import cache_order
 from scitoolkit.graphs.product import Product, with_halo
@@ -36,7 +36,7 @@ class Part(ABC):
     nodes: Tensor
     num_nodes: int
     inputs: GraphInputs
-    grid: Grid
+    grid: ProcessGrid
     ranks: Communicator
 
     @property
@@ -136,7 +136,7 @@ class GraphPart(Part):
     Example:
         >>> from scitoolkit.training.ranks.communicator import SingleProcess
         >>> graph = Graph([0, 1, 2], [1, 2, 0], 3, np.zeros((3, 1)))
-        >>> part = GraphPart(graph, np.zeros(3, int), Grid(1), SingleProcess())
+        >>> part = GraphPart(graph, np.zeros(3, int), ProcessGrid(1), SingleProcess())
         >>> part.aggregate(torch.tensor([[1.0], [2.0], [3.0]]), "sum").tolist()
         [[3.0], [1.0], [2.0]]
     """
@@ -145,14 +145,14 @@ class GraphPart(Part):
         self,
         graph: Graph,
         owner: Array,
-        grid: Grid,
+        grid: ProcessGrid,
         ranks: Communicator,
         order: Array | None = None,
     ) -> None:
         self.graph: Graph = graph
         self.num_nodes: int = graph.num_nodes
         self.owner: Array = np.asarray(owner)
-        self.grid: Grid = grid
+        self.grid: ProcessGrid = grid
         self.ranks: Communicator = ranks
         self._order = cache_order(graph) if order is None else order
         self._edges: Tensor | None = None

@@ -32,7 +32,7 @@ from scitoolkit.graphs.edge_files import EdgeFile, open_edges
 from scitoolkit.graphs.node_files import NodeFile, has_node_data, num_nodes_of
 from scitoolkit.graphs.partition import check_owner
 from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
-from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
+from scitoolkit.graphs.placement import METHODS, NodeRows, blocks, choose_method, group_pairs, place
 from scitoolkit.graphs.scattered_files import MOST_NUMBERS, MOST_OPEN, ScatteredFiles
 from scitoolkit.graphs.targets import TARGETS, TargetName
 from scitoolkit.io.numpy_file import load_array, save_array
@@ -336,7 +336,7 @@ class _Partitioner:
             )
         save_array(self.work / "owner.npy", owner)
 
-    def _neighbours(self) -> Iterator[Rows]:
+    def _neighbours(self) -> Iterator[NodeRows]:
         inward, outward = self._degrees()
         for number, begin, end in self._ranges():
             pairs = [np.fromfile(self._bucket(kind, number), np.int32) for kind in ("in", "out")]

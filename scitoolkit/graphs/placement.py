@@ -36,7 +36,7 @@ CLUSTER_PASSES, BOUNDARY_PASSES = 3, 3
 SLACK = 1.05
 
 
-class Rows(NamedTuple):
+class NodeRows(NamedTuple):
     """CSR rows of the nodes from `begin` on, with their neighbours along in- and out-edges."""
 
     begin: int
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 
 METHODS = ("auto", "metis", "clusters", "greedy", "block")
-Neighbours = Callable[[], Iterator[Rows]]  # one pass over all rows
+Neighbours = Callable[[], Iterator[NodeRows]]  # one pass over all rows
 
 
 def blocks(weights: Array, parts: int) -> Array:
@@ -163,12 +163,12 @@ def _contracted(neighbours: Neighbours, cluster: Array) -> sp.csr_matrix:
     return total
 
 
-def _run(name: str, rows: Rows, *arguments: Array | int) -> None:
+def _run(name: str, rows: NodeRows, *arguments: Array | int) -> None:
     """Call a function of `placement.c` on some rows."""
     call_c(name, len(rows.pointer) - 1, rows.begin, rows.pointer, rows.column, *arguments)
 
 
-def group_pairs(pairs: Array, begin: int, counts: Array) -> Rows:
+def group_pairs(pairs: Array, begin: int, counts: Array) -> NodeRows:
     """Return pairs (node, neighbour) as CSR rows.
 
     Args:
@@ -180,7 +180,7 @@ def group_pairs(pairs: Array, begin: int, counts: Array) -> Rows:
     np.cumsum(counts, out=pointer[1:])
     column = np.empty(len(pairs), np.int32)
     call_c("group_pairs", len(pairs), pairs, begin, pointer[:-1].copy(), column)
-    return Rows(begin, pointer, column)
+    return NodeRows(begin, pointer, column)
 
 
 def call_c(name: str, *arguments: Array | int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.layout import LayoutBuilder
 
 Array = np.ndarray
@@ -26,7 +26,7 @@ class Forecast:
         bytes: memory of block, features and buffers, shape (ranks,).
     """
 
-    grid: Grid
+    grid: ProcessGrid
     words: Array
     messages: Array
     nonzeros: Array
@@ -39,7 +39,7 @@ class Forecast:
 
 
 def forecast(
-    matrix: sp.csr_matrix, owner: Array, grid: Grid, widths: Sequence[int], gradients: int
+    matrix: sp.csr_matrix, owner: Array, grid: ProcessGrid, widths: Sequence[int], gradients: int
 ) -> Forecast:
     """Predict the costs of a grid by counting the exchanges that training performs.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scitoolkit.graphs.layout import Layout
+from scitoolkit.graphs.layout import ProductLayout
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.ops.spmm.public import product_kernel
 from scitoolkit.ops.spmm.reference import spmm as reference_spmm
@@ -22,12 +22,12 @@ class Product:
         ranks: the communicator; all ranks must call in the same order.
     """
 
-    def __init__(self, layout: Layout, ranks: Communicator) -> None:
-        self.layout: Layout = layout
+    def __init__(self, layout: ProductLayout, ranks: Communicator) -> None:
+        self.layout: ProductLayout = layout
         self.ranks: Communicator = ranks
-        self._copies: dict[torch.device, Layout] = {torch.device("cpu"): layout}
+        self._copies: dict[torch.device, ProductLayout] = {torch.device("cpu"): layout}
 
-    def layout_on(self, device: torch.device) -> Layout:
+    def layout_on(self, device: torch.device) -> ProductLayout:
         """Return the layout on the device of the features."""
         if device not in self._copies:
             self._copies[device] = self.layout.to(device)

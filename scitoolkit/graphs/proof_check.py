@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.adapter import detach, distribute
 from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart, Part
 from scitoolkit.graphs.proof_graph import EDGES, NODES
 from scitoolkit.graphs.proof_trace import (
@@ -76,7 +76,7 @@ class RankComparison:
         self,
         graph: Graph,
         owner: np.ndarray,
-        grid: Grid,
+        grid: ProcessGrid,
         fast: Any,
         reference: Trace,
         *,
@@ -132,7 +132,13 @@ class RankComparison:
         return refusal([module], what, grid.size, fix=fix), errors[worst]
 
     def with_whole_modules(
-        self, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace, problem: Any
+        self,
+        graph: Graph,
+        owner: np.ndarray,
+        grid: ProcessGrid,
+        fast: Any,
+        reference: Trace,
+        problem: Any,
     ) -> tuple[ConfigError | None, float, tuple[str, ...]]:
         """Compare with the modules that fail on the rows of all ranks; return also their names."""
         whole: tuple[str, ...] = ()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from scitoolkit.graphs.graph import Graph, GraphInputs
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 
 NODES, EDGES = 41, 160
 
 
-def small_grid(grid: Grid) -> Grid:
+def small_grid(grid: ProcessGrid) -> ProcessGrid:
     """Return a smaller grid of the same kind, for the simulation."""
     rows = grid.rows if grid.size <= 4 else min(grid.rows, 3 if grid.size == grid.rows else 2)
-    return Grid(rows, min(grid.columns, 3), min(grid.slices, 2), grid.sparse)
+    return ProcessGrid(rows, min(grid.columns, 3), min(grid.slices, 2), grid.sparse)
 
 
 def unequal_owners(size: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from scitoolkit.core.seeds import rng_state, seed_everything
 from scitoolkit.graphs.adapter import named_inputs
 from scitoolkit.graphs.fast_layers import fast_forward
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.random_rules import by_position
 from scitoolkit.graphs.recomputation import repeated_by
@@ -155,7 +155,7 @@ def plain_trace(
 
     trace = traced(model, call, graph, nodes, precision, gradients=gradients, seed=seed)
     trace.drew |= any(drawn)
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     limit = precision.limit
     fast = [n for n, call in calls.items() if _is_exact(model.get_submodule(n), *call, part, limit)]
     return trace, tuple(fast)

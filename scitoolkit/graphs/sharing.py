@@ -14,7 +14,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid, all_grids, make_grid
+from scitoolkit.graphs.grid import ProcessGrid, all_grids, make_grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import check_owner, partition
 from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
@@ -50,7 +50,7 @@ def choose_owner(graph: Graph, config: PartitionConfig, size: int, seed: int = 0
     return check_owner(load_array(config.owner), graph.num_nodes, size)
 
 
-def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) -> Grid:
+def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) -> ProcessGrid:
     """Return the configured grid; with `auto` the one with the least largest received volume."""
     if config.algorithm != "auto":
         return make_grid(config.algorithm, size, config.replication, sparse=config.sparse)

@@ -28,7 +28,7 @@ from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts
 from scitoolkit.graphs.graph import GraphInputs
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.losses import predictions
 from scitoolkit.graphs.node_data import NodeData, numbered_parts
 from scitoolkit.graphs.node_graph import NodeGraph
@@ -175,7 +175,7 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
                 where=graph.where,
                 allowed=f"at most the {trained} of training",
             )
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
     x = x.to(device_of(placed(model)))

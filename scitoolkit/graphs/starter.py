@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
@@ -29,7 +29,9 @@ def starter(data: DataToStart) -> str:
                 "no graph in the file", where=str(data.one), allowed=f"one of {', '.join(EDGES)}"
             )
         return starter_of_links(data)
-    lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
+    lines = CommentedLines(
+        "Classes of nodes from their features and edges, on the whole graph at once."
+    )
     lines.key("domain", "graphs")
     lines.section("data", path=str(data.written[0]))
     model = _model_of(data.one)
@@ -54,7 +56,9 @@ def starter_of_links(data: DataToStart) -> str:
             allowed="`edge_index` (2, E) with `x` and `y`, in .npz, or a .pt file of PyG",
             fix="write the cells of a mesh as nodes and their neighbours as edges",
         )
-    lines = Lines("Edges of a graph: a share is hidden and has to be told from pairs without one.")
+    lines = CommentedLines(
+        "Edges of a graph: a share is hidden and has to be told from pairs without one."
+    )
     lines.key("domain", "graph_links")
     lines.section("data", path=str(data.written[0]))
     lines.section("split", validation=0.05, test=0.1)
@@ -73,7 +77,9 @@ def _of_graph_set(data: DataToStart) -> str:
     """Return the configuration of targets of whole graphs."""
     graphs, undirected, ignored = _first_look(data.one)
     target = _target_of(graphs)
-    lines = Lines(f"{len(graphs)} graphs: {target} of whole graphs from their nodes and edges.")
+    lines = CommentedLines(
+        f"{len(graphs)} graphs: {target} of whole graphs from their nodes and edges."
+    )
     lines.key("domain", "graph_sets")
     pos = "pos" in graphs.arrays
     lines.section(

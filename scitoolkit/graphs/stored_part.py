@@ -12,8 +12,8 @@ from torch import Tensor
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.graph import Graph, GraphInputs
-from scitoolkit.graphs.grid import Grid
-from scitoolkit.graphs.layout import Layout
+from scitoolkit.graphs.grid import ProcessGrid
+from scitoolkit.graphs.layout import ProductLayout
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.product import Product
@@ -86,7 +86,7 @@ class StoredPart(ScaledPart):
                 fix=f"--nproc {graph.num_parts}, or partition it again",
             )
         self.files: PartFiles = graph.part(ranks.rank)
-        self.ranks, self.grid, self.num_nodes = ranks, Grid(ranks.size), graph.num_nodes
+        self.ranks, self.grid, self.num_nodes = ranks, ProcessGrid(ranks.size), graph.num_nodes
         attr, record = graph.header["edge_attr"], self.files.record
         self.inputs = GraphInputs(
             graph.header["num_features"],
@@ -105,7 +105,7 @@ class StoredPart(ScaledPart):
         )
         none = torch.zeros(0, dtype=torch.int64)
         nothing = RowExchange(none, (0,) * ranks.size, (0,) * ranks.size)
-        layout = Layout(
+        layout = ProductLayout(
             self.grid,
             ranks.rank,
             self.nodes.numpy(),

@@ -301,7 +301,7 @@ def replaced(
             root.set_submodule(other, made)
 
 
-class Moments:
+class InputMoments:
     """Second moments of the inputs of layers, collected while a model is called.
 
     Args:
@@ -309,7 +309,7 @@ class Moments:
 
     Example:
         >>> layer = nn.Linear(2, 2)
-        >>> with Moments({"a": layer}) as seen:
+        >>> with InputMoments({"a": layer}) as seen:
         ...     _ = layer(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
         >>> seen["a"].tolist()
         [[5.0, 1.0], [1.0, 2.0]]
@@ -321,7 +321,7 @@ class Moments:
         self._rows: dict[str, int] = {}
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
-    def __enter__(self) -> Moments:
+    def __enter__(self) -> InputMoments:
         for name, layer in self._layers.items():
             self._hooks.append(layer.register_forward_pre_hook(self._note(name)))
         return self

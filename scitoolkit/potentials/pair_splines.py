@@ -12,7 +12,7 @@ from scitoolkit.potentials.graph import edge_vectors
 
 
 @dataclass(frozen=True)
-class Block:
+class SplineBlock:
     """Splines on the edges of consecutive atoms; E edges, each with 4 nonzero splines.
 
     Attributes:
@@ -65,7 +65,7 @@ class PairSplines:
         self._pair[one, other] = self._pair[other, one] = np.arange(len(self._starts))
         self.size: int = len(self._starts) * functions
 
-    def blocks(self, graph: Batch, num_atoms: int) -> Iterator[Block]:
+    def blocks(self, graph: Batch, num_atoms: int) -> Iterator[SplineBlock]:
         """Yield the splines of a graph of one configuration in blocks of `num_atoms` atoms."""
         total = len(graph["types"])
         edges, vectors = graph["edge_index"].numpy(), edge_vectors(graph).numpy()
@@ -75,7 +75,7 @@ class PairSplines:
             last = min(first + num_atoms, total)
             pairs = begins[first] + np.flatnonzero(pair[begins[first] : begins[last]] >= 0)
             distance = np.linalg.norm(vectors[pairs], axis=1)
-            yield Block(
+            yield SplineBlock(
                 slice(first, last),
                 edges[0, pairs] - first,
                 vectors[pairs] / distance[:, None],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.atoms import LabelConfig
 from scitoolkit.io.atoms_summary import AtomsSummary, summarize_atoms
 
@@ -17,7 +17,7 @@ def starter(data: DataToStart) -> str:
         raise DataError(
             "frames without energy", where=", ".join(data.files), allowed="an energy for each frame"
         )
-    lines = Lines("A small MACE potential.", _about(summary))
+    lines = CommentedLines("A small MACE potential.", _about(summary))
     lines.key("domain", "potentials")
     lines.section("data", path=list(data.written), labels=_names(summary.labels) or None)
     lines.comment("  test: [FILE]", "errors are those of the validation part without it")

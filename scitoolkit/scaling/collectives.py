@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scitoolkit.scaling.costs import Network, fitted, ring_counts
+from scitoolkit.scaling.costs import Interconnect, fitted, ring_counts
 from scitoolkit.training.processes import gather_objects
 
 
@@ -32,14 +32,14 @@ class AfterArithmetic:
     """
 
     seconds: float
-    collectives: dict[str, Network]
+    collectives: dict[str, Interconnect]
 
 
 MESSAGE_BYTES = (64, 65536, 1 << 20, 4 << 20)
 ROUNDS = 7
 
 
-def networks(work: Callable[[], object]) -> dict[str, Network]:
+def networks(work: Callable[[], object]) -> dict[str, Interconnect]:
     """Measure latency and bandwidth of each collective, "" for all of them together.
 
     Args:

@@ -17,7 +17,7 @@ REDUCTIONS = {"all_reduce": 2, "reduce_scatter_single": 1, "reduce_scatter_tenso
 
 
 @dataclass(frozen=True)
-class Network:
+class Interconnect:
     """Cost of communication.
 
     Attributes:
@@ -33,7 +33,7 @@ class Network:
         return messages * self.latency + size * self.seconds_per_byte
 
 
-def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
+def fitted(points: Sequence[tuple[float, float, float]]) -> Interconnect:
     """Fit latency and bandwidth to measured collectives.
 
     Non-negative least squares of the relative errors.
@@ -56,7 +56,7 @@ def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
     weighted = data[:, :2] * scale / data[:, 2:]
     coefficients, _ = nnls(weighted, np.ones(len(data)))
     latency, per_byte = coefficients * scale
-    return Network(float(latency), float(per_byte))
+    return Interconnect(float(latency), float(per_byte))
 
 
 def ring_counts(name: str, calls: float, size: float, ranks: int) -> tuple[float, float]:
@@ -113,7 +113,7 @@ class StepModel:
         calls = sum(calls for calls, _ in self.collectives.values())
         return self.compute / max(calls, 1.0)
 
-    def exchange(self, ranks: int, networks: Mapping[str, Network]) -> float:
+    def exchange(self, ranks: int, networks: Mapping[str, Interconnect]) -> float:
         """Return the seconds of all collectives of a step, without overlap."""
         if ranks == 1:
             return 0.0
@@ -122,7 +122,7 @@ class StepModel:
             for name, (calls, size) in self.collectives.items()
         )
 
-    def seconds(self, ranks: int, networks: Mapping[str, Network]) -> float:
+    def seconds(self, ranks: int, networks: Mapping[str, Interconnect]) -> float:
         """Return the seconds of a step.
 
         With overlap, up to the duration of the backward pass (two thirds of the arithmetic) of the

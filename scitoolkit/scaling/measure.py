@@ -25,7 +25,7 @@ from scitoolkit.scaling.machine import averaged, measured
 from scitoolkit.scaling.memory_classes import by_class, live_storages
 from scitoolkit.scaling.metg import HALF, crossing
 from scitoolkit.scaling.step_clock import StepClock, time_split
-from scitoolkit.scaling.workload import PatternTask, Rows, network
+from scitoolkit.scaling.workload import PatternTask, RandomRows, network
 from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.processes import gather_objects, process_group
 from scitoolkit.training.ranks.communicator import join
@@ -83,7 +83,7 @@ def trained(
     ranks = join()
     task = PatternTask(network(config.width, config.depth), pattern, ranks, clock)
     table = torch.randn(4 * samples, config.width, generator=torch.Generator().manual_seed(2))
-    loader = Rows(table, samples, config.warm_up + steps, ranks.rank, clock)
+    loader = RandomRows(table, samples, config.warm_up + steps, ranks.rank, clock)
     training = TrainingConfig.model_validate(
         {
             "steps": config.warm_up + steps,

@@ -12,7 +12,7 @@ from typing import Any
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.scaling.config import ScalingConfig, case_settings
-from scitoolkit.scaling.costs import Network, StepModel, whole_size
+from scitoolkit.scaling.costs import Interconnect, StepModel, whole_size
 
 MOST_RANKS = 4096
 # Copies of all gradients or weights per step in addition to the exchange: into buckets; for
@@ -146,7 +146,7 @@ def step_seconds(rates: Mapping[str, Any], samples: int) -> float:
 
 def _networks(
     config: ScalingConfig, rates: Mapping[str, Any], between: float, beyond: bool
-) -> dict[str, Network]:
+) -> dict[str, Interconnect]:
     """Return the network by collective: measured, or as configured for the extrapolation.
 
     Args:
@@ -168,5 +168,5 @@ def _networks(
             latency = config.latency_us * 1e-6
         if beyond and config.gb_per_s is not None:
             per_byte = 1e-9 / config.gb_per_s
-        networks[name] = Network(latency, per_byte)
+        networks[name] = Interconnect(latency, per_byte)
     return networks

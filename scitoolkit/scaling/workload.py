@@ -118,7 +118,7 @@ class PatternTask:
         return receive.view(-1, width) if wanted[me] else None
 
 
-class Rows:
+class RandomRows:
     """Loader of random rows of a table, different on each rank.
 
     Args:

@@ -8,7 +8,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.search.history import Event
 from scitoolkit.search.loop import Loop
 from scitoolkit.search.strategies.base import SpaceExhausted
-from scitoolkit.search.trial import Outcome, Task, Trial, checked_metrics
+from scitoolkit.search.trial import Outcome, Trial, TrialTask, checked_metrics
 from scitoolkit.search.worker import failure_kind
 
 
@@ -23,9 +23,9 @@ class Asking:
     def __init__(self, loop: Loop, next_event: Callable[[], Event | None]) -> None:
         self._loop, self._next = loop, next_event
         self._running: dict[int, float] = {}
-        self._again: list[Task] = [loop.task(trial, resumed=True) for trial in loop.adopt()]
+        self._again: list[TrialTask] = [loop.task(trial, resumed=True) for trial in loop.adopt()]
 
-    def ask(self) -> Task:
+    def ask(self) -> TrialTask:
         """Return a trial to run; several may run at a time and be told in any order.
 
         Unfinished trials of a resumed log come first.
@@ -45,7 +45,7 @@ class Asking:
         self._running[task.trial] = self._loop.evaluator.now()
         return task
 
-    def tell(self, task: Task, result: float | Mapping[str, float] | Exception) -> Trial:
+    def tell(self, task: TrialTask, result: float | Mapping[str, float] | Exception) -> Trial:
         """Log the result of a trial and return the trial.
 
         Args:

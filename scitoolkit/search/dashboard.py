@@ -14,7 +14,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
 from scitoolkit.search.json_values import json_data
-from scitoolkit.search.parameters import Choice, Integer, Variable
+from scitoolkit.search.parameters import Categorical, Integer, Variable
 from scitoolkit.search.reports import read_reports, trial_folder
 from scitoolkit.search.trial import Trial
 from scitoolkit.search.trial_log import read_events
@@ -153,7 +153,7 @@ def _distribution(kind: Variable) -> Any:
     """Return Optuna's distribution of the values, of which `_shown` returns one."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if isinstance(kind, Choice):
+    if isinstance(kind, Categorical):
         return CategoricalDistribution([_shown(kind, code) for code in range(kind.levels)])
     if isinstance(kind, Integer):  # with a logarithm Optuna has no steps
         return IntDistribution(kind.low, kind.high, kind.log, 1 if kind.log else kind.step)
@@ -162,7 +162,7 @@ def _distribution(kind: Variable) -> Any:
 
 def _shown(kind: Variable, code: Any) -> Any:
     value = kind.value(code)
-    if isinstance(kind, Choice) and not isinstance(value, str | int | float | bool | None):
+    if isinstance(kind, Categorical) and not isinstance(value, str | int | float | bool | None):
         return str(json_data(value))
     return value
 

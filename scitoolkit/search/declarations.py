@@ -12,21 +12,21 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.search.json_values import is_finite, plain_values, without_numpy
 from scitoolkit.search.parameters import (
     SPREAD,
+    Categorical,
     Chain,
-    Choice,
-    Grid,
     Integer,
     Parameter,
     Real,
+    SteppedReal,
     When,
 )
 
 logger = get_logger(__name__)
 
 
-def choice(*values: Any, when: When | None = None, prior: Any = None) -> Choice:
-    """Return a categorical parameter with the given values; see `Choice`."""
-    return Choice(plain_values(values), _read_when(when), without_numpy(prior))
+def choice(*values: Any, when: When | None = None, prior: Any = None) -> Categorical:
+    """Return a categorical parameter with the given values; see `Categorical`."""
+    return Categorical(plain_values(values), _read_when(when), without_numpy(prior))
 
 
 def integer(
@@ -38,7 +38,7 @@ def integer(
     when: When | None = None,
     prior: int | None = None,
     spread: float = SPREAD,
-) -> Integer | Choice:
+) -> Integer | Categorical:
     """Return an integer parameter between two inclusive bounds; see `Integer`.
 
     Equal bounds give a choice of one value. Integers of other libraries become plain ones.
@@ -46,7 +46,7 @@ def integer(
     """
     low, high, step = _whole(low), _whole(high), _whole(step)
     if _is_one_value(low, high):
-        return Choice((low,), _read_when(when))
+        return Categorical((low,), _read_when(when))
     expected = without_numpy(prior)
     return Integer(low, high, step, bool(log), _read_when(when), expected, float(spread))
 
@@ -60,7 +60,7 @@ def real(
     when: When | None = None,
     prior: float | None = None,
     spread: float = SPREAD,
-) -> Real | Grid | Choice:
+) -> Real | SteppedReal | Categorical:
     """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`.
 
     Equal bounds give a choice of one value. Near `prior` the best value is expected: samples are
@@ -77,10 +77,14 @@ def real(
     """
     low, high = _float("low", low), _float("high", high)
     if _is_one_value(low, high):
-        return Choice((low,), _read_when(when))
+        return Categorical((low,), _read_when(when))
     expected = None if prior is None else _float("prior", prior)
     more = bool(log), _read_when(when), expected, _float("spread", spread)
-    return Real(low, high, *more) if step is None else Grid(low, high, _float("step", step), *more)
+    return (
+        Real(low, high, *more)
+        if step is None
+        else SteppedReal(low, high, _float("step", step), *more)
+    )
 
 
 def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
@@ -105,18 +109,18 @@ def read_parameter(name: str, plain: Any) -> Parameter:
         >>> read_parameter("lr", {"low": 1e-4, "high": 1e-2, "log": True}).log
         True
     """
-    if isinstance(plain, Choice | Integer | Grid | Real | Chain):
+    if isinstance(plain, Categorical | Integer | SteppedReal | Real | Chain):
         return plain
     if isinstance(plain, list | tuple | range | np.ndarray):
-        return Choice(plain_values(plain))
+        return Categorical(plain_values(plain))
     if not isinstance(plain, Mapping):
-        return Choice((without_numpy(plain),))
+        return Categorical((without_numpy(plain),))
     keys = plain.keys() - {"when"}
     try:
         when = _read_when(plain.get("when"))
         if {"values"} <= keys <= {"values", "prior"}:
             values = _read_list(plain["values"], "values")
-            return Choice(values, when, without_numpy(plain.get("prior")))
+            return Categorical(values, when, without_numpy(plain.get("prior")))
         if {"low", "high"} <= keys <= {"low", "high", "log", "step", "prior", "spread"}:
             return _number(plain, when)
         if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:

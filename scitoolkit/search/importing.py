@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
 from scitoolkit.search.json_values import without_numpy
-from scitoolkit.search.parameters import Choice, Integer, Parameter
+from scitoolkit.search.parameters import Categorical, Integer, Parameter
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.trial import Objective
 
@@ -184,7 +184,7 @@ _EMPTY = object()
 def _value(parameter: Parameter, cell: Any) -> Any:
     """Return the value of a cell of a table, `_EMPTY` for none."""
     cell = without_numpy(cell)
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, Categorical):
         for value in parameter.values:
             if isinstance(cell, str) and cell in (str(value), json.dumps(value)):
                 return value

@@ -16,7 +16,14 @@ from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.pruning import MedianPruning
 from scitoolkit.search.record import SearchRecord
-from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, Trial, finite_or_none
+from scitoolkit.search.trial import (
+    INTERRUPTED,
+    INTERRUPTIONS,
+    Outcome,
+    Trial,
+    TrialTask,
+    finite_or_none,
+)
 
 FIRST_FAILURES = 10
 _TURN = 1.0
@@ -63,7 +70,7 @@ class Loop:
         self.own_seconds = own_seconds
         self.patience, self.pruning = patience, pruning
         self.retraining = False
-        self._retries: list[Task] = []
+        self._retries: list[TrialTask] = []
         self._retried: set[tuple[int, int]] = set()
         self._interrupted_in_a_row = 0
 
@@ -166,7 +173,7 @@ class Loop:
                 self.record.write(events)
         return orphans
 
-    def issue(self, event: Event) -> Task:
+    def issue(self, event: Event) -> TrialTask:
         """Apply the event of a new trial or stage; return its task."""
         event["t"] = round(self.time(), 6)
         if self.record.shared:
@@ -175,10 +182,10 @@ class Loop:
         assert trial is not None
         return self.task(trial, resumed=trial.reached >= 0)
 
-    def task(self, trial: Trial, *, resumed: bool) -> Task:
+    def task(self, trial: Trial, *, resumed: bool) -> TrialTask:
         """Return the task of a trial's current stage."""
         folder = self.record.folder(trial)
-        return Task(
+        return TrialTask(
             trial.id,
             trial.stage,
             trial.configuration,
@@ -233,7 +240,7 @@ class Loop:
         self.record.rank(trial)
         return event
 
-    def take_retries(self) -> list[Task]:
+    def take_retries(self) -> list[TrialTask]:
         """Return the interrupted trials to evaluate once more, and forget them."""
         tasks, self._retries = self._retries, []
         return tasks

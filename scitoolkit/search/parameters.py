@@ -20,7 +20,7 @@ SPREAD = 0.2
 
 
 @dataclass(frozen=True)
-class Choice:
+class Categorical:
     """Categorical parameter: one of several values of any JSON type.
 
     Args:
@@ -187,7 +187,7 @@ class Integer(Stepped):
 
 
 @dataclass(frozen=True)
-class Grid(Stepped):
+class SteppedReal(Stepped):
     """Real parameter from `low` to `high` on an equidistant grid."""
 
     low: float
@@ -299,7 +299,7 @@ class Chain:
         nodes: number of nodes.
         choices: values that each node can take.
         reach: largest distance b - a of a skip; 0 means no skips.
-        when: condition; see `Choice`.
+        when: condition; see `Categorical`.
 
     Source:
         Maulik et al. 2020 (SC20, arXiv:2004.10928): 5 nodes, 7 operations, 9 skips.
@@ -320,7 +320,7 @@ class Chain:
             return f"{self.nodes} nodes, less than 1"
         if self.reach < 0:
             return f"reach {self.reach} is negative"
-        return Choice(self.choices).problem()
+        return Categorical(self.choices).problem()
 
     def skips(self) -> list[tuple[int, int]]:
         """Return all possible skips (start, end)."""
@@ -328,11 +328,14 @@ class Chain:
         ends = range(1, self.nodes + 1)
         return [(start, end) for end in ends for start in range(max(0, end - self.reach), end)]
 
-    def parts(self, name: str) -> dict[str, Choice]:
+    def parts(self, name: str) -> dict[str, Categorical]:
         """Return the independent categorical variables of the chain, by name."""
-        out = {f"{name}.node{i}": Choice(self.choices, self.when) for i in range(1, self.nodes + 1)}
+        out = {
+            f"{name}.node{i}": Categorical(self.choices, self.when)
+            for i in range(1, self.nodes + 1)
+        }
         for start, end in self.skips():
-            out[f"{name}.skip{start}-{end}"] = Choice((False, True), self.when)
+            out[f"{name}.skip{start}-{end}"] = Categorical((False, True), self.when)
         return out
 
     def assemble(self, parts: Sequence[Any]) -> dict[str, Any]:
@@ -361,8 +364,8 @@ class Chain:
         return _with_when(plain, self.when)
 
 
-Parameter = Choice | Integer | Grid | Real | Chain
-Variable = Choice | Integer | Grid | Real
+Parameter = Categorical | Integer | SteppedReal | Real | Chain
+Variable = Categorical | Integer | SteppedReal | Real
 
 
 def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
@@ -373,7 +376,7 @@ def _described_prior(kind: Stepped | Real) -> dict[str, Any]:
     return {} if kind.prior is None else {"prior": kind.prior, "spread": kind.spread}
 
 
-def _prior_problem(kind: Choice | Stepped | Real) -> str:
+def _prior_problem(kind: Categorical | Stepped | Real) -> str:
     """Return what is wrong with the prior of a parameter, "" if nothing is."""
     if kind.prior is None:
         return ""
@@ -381,7 +384,7 @@ def _prior_problem(kind: Choice | Stepped | Real) -> str:
         kind.code(kind.prior)
     except (TypeError, ValueError) as error:
         return f"prior {error}"
-    if not isinstance(kind, Choice) and not 0 < kind.spread < math.inf:
+    if not isinstance(kind, Categorical) and not 0 < kind.spread < math.inf:
         return f"spread {kind.spread} is not a positive number"
     return ""
 

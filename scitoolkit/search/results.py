@@ -24,7 +24,7 @@ from scitoolkit.core.results import (
     number,
 )
 from scitoolkit.search.history import History
-from scitoolkit.search.parameters import Chain, Choice, Real
+from scitoolkit.search.parameters import Categorical, Chain, Real
 from scitoolkit.search.space import Space
 from scitoolkit.search.trial import Trial
 
@@ -522,7 +522,7 @@ def parallel_figure(history: History, space: Space) -> Figure:
     kinds = list(space.variables.values())
     axes = []
     for name, kind in (list(space.variables.items())[j] for j in places):
-        ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []
+        ticks = [_tick(v) for v in kind.values] if isinstance(kind, Categorical) else []
         axes.append(Scale(label=name.rpartition(".")[2], ticks=ticks, log=not ticks and kind.log))  # type: ignore[union-attr]
     rows = [[_coordinate(t.codes[j], kinds[j]) for j in places] for t in trials]
     marked = next((i for i, t in enumerate(trials) if best is not None and t.id == best.id), None)
@@ -542,7 +542,9 @@ def parallel_figure(history: History, space: Space) -> Figure:
 
 
 def _coordinate(code: Any, kind: Any) -> float | None:
-    return None if code is None else float(code if isinstance(kind, Choice) else kind.value(code))
+    return (
+        None if code is None else float(code if isinstance(kind, Categorical) else kind.value(code))
+    )
 
 
 def _tick(value: Any) -> str:

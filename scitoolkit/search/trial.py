@@ -105,7 +105,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrialTask:
     """Unit of work for a worker, as plain serialisable data.
 
     Attributes:
@@ -145,7 +145,7 @@ class Outcome:
         worker: number of the worker.
     """
 
-    task: Task
+    task: TrialTask
     metrics: dict[str, float | None] = field(default_factory=dict)
     failure: str = ""
     error: str = ""
@@ -231,7 +231,9 @@ class TrialContext:
         epochs: metrics reported so far.
     """
 
-    def __init__(self, task: Task, send: Callable[[dict[str, float]], None] | None = None) -> None:
+    def __init__(
+        self, task: TrialTask, send: Callable[[dict[str, float]], None] | None = None
+    ) -> None:
         self._task, self._send = task, send
         self.seed: int = task.seed
         self.budget: float | None = task.budget

@@ -24,8 +24,8 @@ from scitoolkit.search.trial import (
     INTERRUPTED,
     PRUNED,
     Outcome,
-    Task,
     TrialContext,
+    TrialTask,
     checked_metrics,
 )
 
@@ -61,7 +61,7 @@ class ProcessesFailed(ScitoolkitError):
 
 
 def run_task(
-    evaluate: Evaluate, task: Task, send: Send | None = None, seconds: float | None = None
+    evaluate: Evaluate, task: TrialTask, send: Send | None = None, seconds: float | None = None
 ) -> Outcome:
     """Evaluate one configuration and return its outcome; exceptions become failures.
 

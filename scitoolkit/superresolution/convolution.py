@@ -18,7 +18,7 @@ from scitoolkit.fields.padding import wrapped
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
-class Convolution(nn.Module):
+class PaddedConvolution(nn.Module):
     """Convolution that preserves the size: circular in periodic dims, zero padding at walls.
 
     In four dims it is a sum of 3-D convolutions over the taps of the first dim.
@@ -30,7 +30,7 @@ class Convolution(nn.Module):
         kernel: odd width of the kernel in every dim.
 
     Example:
-        >>> layer = Convolution(2, 3, [False, True])
+        >>> layer = PaddedConvolution(2, 3, [False, True])
         >>> layer(torch.zeros(1, 2, 5, 4)).shape
         torch.Size([1, 3, 5, 4])
     """
@@ -140,24 +140,24 @@ def apply_along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
     return (matrix @ flat).reshape(*shape[:dim], matrix.shape[0], *shape[dim + 1 :])
 
 
-class Block(nn.Module):
+class NormedBlock(nn.Module):
     """Pre-activation residual block of two convolutions with group norms."""
 
     norm1: nn.GroupNorm
     norm2: nn.GroupNorm
-    shortcut: nn.Identity | Convolution
+    shortcut: nn.Identity | PaddedConvolution
 
     def __init__(self, channels_in: int, channels_out: int, periodic: Sequence[bool]) -> None:
         super().__init__()
         self.norm1 = nn.GroupNorm(groups(channels_in), channels_in)
-        self.conv1: Convolution = Convolution(channels_in, channels_out, periodic)
+        self.conv1: PaddedConvolution = PaddedConvolution(channels_in, channels_out, periodic)
         self.norm2 = nn.GroupNorm(groups(channels_out), channels_out)
-        self.conv2: Convolution = Convolution(channels_out, channels_out, periodic)
+        self.conv2: PaddedConvolution = PaddedConvolution(channels_out, channels_out, periodic)
         # A block begins as its shortcut, so that depth does not change the output before training.
         nn.init.zeros_(self.conv2.weight)
         same = channels_in == channels_out
         self.shortcut = (
-            nn.Identity() if same else Convolution(channels_in, channels_out, periodic, 1)
+            nn.Identity() if same else PaddedConvolution(channels_in, channels_out, periodic, 1)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Layout:
+class CropLayout:
     """Shape of a crop, one entry per dim.
 
     Attributes:
@@ -41,7 +41,7 @@ class Layout:
     walled: tuple[bool, ...]
 
 
-def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layout:
+def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> CropLayout:
     """Return the layout of crops of a configuration on a grid.
 
     Raises:
@@ -93,7 +93,7 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
         sizes.append(size)
         everies.append(every)
     whole = tuple(s == n for s, n in zip(sizes, grid.shape, strict=True))
-    return Layout(tuple(sizes), tuple(everies), whole, tuple(d in walled for d in grid.dims))
+    return CropLayout(tuple(sizes), tuple(everies), whole, tuple(d in walled for d in grid.dims))
 
 
 class CropSource:
@@ -123,7 +123,7 @@ class CropSource:
         simulations: Simulations,
         numbers: Sequence[int],
         grid: Grid,
-        layout: Layout,
+        layout: CropLayout,
         crop: CropConfig,
         *,
         seed: int = 0,
@@ -132,7 +132,7 @@ class CropSource:
         self.simulations, self.numbers = simulations, list(numbers)
         fields = self.fields = simulations.fields
         self.grid: Grid = grid
-        self.layout: Layout = layout
+        self.layout: CropLayout = layout
         self.crop: CropConfig = crop
         self.seed: int = seed
         self.pde_points: int = pde_points

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scitoolkit.superresolution.convolution import (
-    Block,
-    Convolution,
+    NormedBlock,
+    PaddedConvolution,
     groups,
     pool,
     resample,
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.periodic: tuple[bool, ...] = tuple(periodic)
         levels = len(widths) - 1
-        self.stem: Convolution = Convolution(channels_in, widths[0], periodic)
+        self.stem: PaddedConvolution = PaddedConvolution(channels_in, widths[0], periodic)
         self.down: nn.ModuleList = nn.ModuleList(
             _blocks(widths[max(level - 1, 0)], widths[level], blocks, periodic)
             for level in range(levels + 1)
@@ -63,11 +63,11 @@ class Encoder(nn.Module):
         self.factors: list[tuple[int, ...]] = [tuple(factors) for _, factors in stages]
         inner = [widths[0], *(channels for channels, _ in stages)]
         self.narrow: nn.ModuleList = nn.ModuleList(
-            Convolution(a, b, periodic, 1) for a, b in itertools.pairwise(inner)
+            PaddedConvolution(a, b, periodic, 1) for a, b in itertools.pairwise(inner)
         )
         self.refine: nn.ModuleList = nn.ModuleList(_blocks(c, c, 1, periodic) for c in inner[1:])
         self.norm = nn.GroupNorm(groups(inner[-1]), inner[-1])
-        self.head: Convolution = Convolution(inner[-1], channels_out, periodic, 1)
+        self.head: PaddedConvolution = PaddedConvolution(inner[-1], channels_out, periodic, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the latent grid (B, channels_out, refined nodes)."""
@@ -90,4 +90,4 @@ class Encoder(nn.Module):
 
 def _blocks(channels_in: int, channels_out: int, count: int, periodic: Sequence[bool]):
     widths = [channels_in, *[channels_out] * count]
-    return nn.Sequential(*(Block(a, b, periodic) for a, b in itertools.pairwise(widths)))
+    return nn.Sequential(*(NormedBlock(a, b, periodic) for a, b in itertools.pairwise(widths)))

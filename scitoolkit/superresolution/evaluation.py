@@ -47,7 +47,7 @@ _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
 
 @dataclass
-class Found:
+class EvaluatedFields:
     """Results, and the fields of their maps."""
 
     results: Results
@@ -61,7 +61,7 @@ def evaluate(
     source: str,
     gains: WaveGains | None = None,
     valid_on: Callable[[Grid], Array | None] = lambda grid: None,
-) -> Found:
+) -> EvaluatedFields:
     """Coarsen a resolved simulation as in training, refine it again, and compare with the truth.
 
     Args:
@@ -101,7 +101,7 @@ def evaluate(
     if config.pde.equations:
         tables.append(_residuals(surrogate, case, config, dataset, metrics))
     maps, drawn = _maps(case, predictions)
-    return Found(
+    return EvaluatedFields(
         Results(
             title=f"{_TITLE}{source}",
             verdict=_verdict(case, predictions),

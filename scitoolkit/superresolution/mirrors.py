@@ -60,7 +60,7 @@ def reflections(
     return images
 
 
-class Encoded:
+class EncodedMirrors:
     """Encoded low-resolution fields and their reflections; queries average over them.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
-from scitoolkit.superresolution.crops import Layout
+from scitoolkit.superresolution.crops import CropLayout
 from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.model import MeshfreeFlowNet
@@ -38,7 +38,7 @@ class Header:
     dims: tuple[str, ...]
     dim_units: tuple[str, ...]
     periods: tuple[float | None, ...]
-    layout: Layout
+    layout: CropLayout
     extents: tuple[tuple[float, float], ...]
     spacing: tuple[float, ...]
     scales: Mapping[str, float]
@@ -54,7 +54,7 @@ class Header:
     def from_json(cls, data: Mapping[str, Any]) -> Header:
         """Return the header of a result of `to_json`; mean and std of older ones are buffers."""
         plain = {f.name: _tuples(data[f.name]) for f in fields(cls) if f.name in data}
-        layout = Layout(**{k: tuple(v) for k, v in data["layout"].items()})
+        layout = CropLayout(**{k: tuple(v) for k, v in data["layout"].items()})
         return cls(**{**plain, "layout": layout})
 
     @property

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scitoolkit.superresolution.convolution import Convolution, unpool
+from scitoolkit.superresolution.convolution import PaddedConvolution, unpool
 
 
 class ResidualUNet(nn.Module):
@@ -88,13 +88,13 @@ class Bottleneck(nn.Module):
         self.rectify = rectify
         self.convolutions: nn.ModuleList = nn.ModuleList(
             [
-                Convolution(channels_in, neck, periodic, 1),
-                Convolution(neck, neck, periodic, 3),
-                Convolution(neck, channels_out, periodic, 1),
+                PaddedConvolution(channels_in, neck, periodic, 1),
+                PaddedConvolution(neck, neck, periodic, 3),
+                PaddedConvolution(neck, channels_out, periodic, 1),
             ]
         )
         self.norms: nn.ModuleList = nn.ModuleList(_BatchNorm(c) for c in (neck, neck, channels_out))
-        self.shortcut: Convolution = Convolution(channels_in, channels_out, periodic, 1)
+        self.shortcut: PaddedConvolution = PaddedConvolution(channels_in, channels_out, periodic, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, (B, channels_out, ...)."""

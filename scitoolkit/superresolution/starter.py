@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells
@@ -46,7 +46,7 @@ def starter(data: DataToStart) -> str:
             size |= {dim: whole_steps} if whole_steps < nodes or unequal else {}
     if not every:
         raise DataError(f"dims {sizes}", where=str(data.files[0]), allowed="8 nodes or more")
-    lines = Lines(
+    lines = CommentedLines(
         f"Fields between the nodes of a coarse grid: {', '.join(fields)} on {sizes}.",
         "The network is trained to restore the nodes that crop.every leaves out.",
     )

@@ -22,7 +22,7 @@ from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
 from scitoolkit.superresolution.masked import filled
-from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
+from scitoolkit.superresolution.mirrors import EncodedMirrors, Reflection, reflections
 from scitoolkit.superresolution.network import FieldNetwork, Header
 from scitoolkit.superresolution.task import Physics
 from scitoolkit.surrogate.ensemble import Members, members_of
@@ -229,7 +229,7 @@ class QueryableField:
         head = surrogate.header
         mirrors = head.mirrors if surrogate.config.average else {}
         self.reflections: list[Reflection] = reflections(mirrors, head.dims, head.fields)
-        self._cached: tuple[tuple[int, ...], list[Encoded], Array] | None = None
+        self._cached: tuple[tuple[int, ...], list[EncodedMirrors], Array] | None = None
         self.sizes: tuple[int, ...] = tuple(
             count if whole else min(window, count)
             for count, window, whole in zip(
@@ -276,7 +276,7 @@ class QueryableField:
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 
-    def latent(self, start: Sequence[int] | np.ndarray) -> tuple[list[Encoded], Array]:
+    def latent(self, start: Sequence[int] | np.ndarray) -> tuple[list[EncodedMirrors], Array]:
         """Return the window that starts at a node, encoded by each member, and its origin."""
         key = tuple(int(s) for s in start)
         if self._cached is None or self._cached[0] != key:
@@ -301,7 +301,8 @@ class QueryableField:
             with torch.no_grad():
                 low = low.to(device)
                 encoded = [
-                    Encoded(m, low, tensors, self.reflections) for m in self.surrogate.members
+                    EncodedMirrors(m, low, tensors, self.reflections)
+                    for m in self.surrogate.members
                 ]
             self._cached = (key, encoded, origin)
         return self._cached[1], self._cached[2]
@@ -340,7 +341,7 @@ class QueryableField:
                 out[:, part] = self._ask(encoded, points[part] - origin, plan)
         return out
 
-    def _ask(self, encoded: list[Encoded], points: Array, plan: taylor.Plan | None) -> Array:
+    def _ask(self, encoded: list[EncodedMirrors], points: Array, plan: taylor.Plan | None) -> Array:
         with torch.no_grad():
             x: Tensor = torch.from_numpy(points.astype(np.float32))[None]
             x = x.to(device_of(self.surrogate.model))

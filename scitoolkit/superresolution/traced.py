@@ -19,7 +19,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.superresolution.config import SuperresolutionConfig
-from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
+from scitoolkit.superresolution.mirrors import EncodedMirrors, Reflection, reflections
 from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
 from scitoolkit.superresolution.network import Header
 from scitoolkit.superresolution.simulations import open_simulations
@@ -104,7 +104,7 @@ class _Encode(nn.Module):
     def forward(self, low: Tensor, *nodes: Tensor) -> Tensor:
         batch = [n.expand(low.shape[0], -1) for n in nodes]
         members = (m for m in self.members if isinstance(m, MeshfreeFlowNet))
-        encoded = [Encoded(member, low, batch, self.chosen) for member in members]
+        encoded = [EncodedMirrors(member, low, batch, self.chosen) for member in members]
         return torch.stack([grid.vectors for one in encoded for _, grid, _ in one.parts], 1)
 
 
@@ -120,7 +120,7 @@ class _Decode(nn.Module):
         images = iter(latent)
 
         def values(member: Any) -> Tensor:
-            encoded = Encoded(
+            encoded = EncodedMirrors(
                 member,
                 latent.new_zeros((1, len(member.mean), *map(len, nodes))),
                 [n[None] for n in nodes],

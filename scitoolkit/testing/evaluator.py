@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from scitoolkit.search.evaluators import Evaluator, EvaluatorConfig, Limits, Resources, evaluators
-from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.testing.trials import PATIENCE, act, running_pids, waited
 
@@ -157,9 +157,9 @@ class EvaluatorContract:
         assert waited(lambda: running_pids(folder) <= {os.getpid()})
 
 
-def _task(folder: Path, number: int, name: str, stage: int = 0, **values: Any) -> Task:
+def _task(folder: Path, number: int, name: str, stage: int = 0, **values: Any) -> TrialTask:
     """Return a task with a folder; the other fields differ between tasks."""
-    return Task(
+    return TrialTask(
         number,
         stage,
         {"act": name, **values},
@@ -170,7 +170,7 @@ def _task(folder: Path, number: int, name: str, stage: int = 0, **values: Any) -
     )
 
 
-def _outcomes(running: Evaluator, tasks: Sequence[Task]) -> list[Outcome]:
+def _outcomes(running: Evaluator, tasks: Sequence[TrialTask]) -> list[Outcome]:
     """Run the tasks as the manager does; return one outcome of each, in their order."""
     started, waiting = time.monotonic(), list(tasks)
     outcomes: list[Outcome] = []

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.models import NodeModelConfig, models
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import prove
@@ -154,8 +154,8 @@ class GraphModelContract:
         graph = Graph(
             sender, receiver, NODES, x.float().numpy(), rows % OUTPUTS, sets, edge_weight=weights
         )
-        part = GraphPart(graph, np.zeros(NODES, int), Grid(1), SingleProcess())
-        part.grid = Grid(size)
+        part = GraphPart(graph, np.zeros(NODES, int), ProcessGrid(1), SingleProcess())
+        part.grid = ProcessGrid(size)
         assert prove(model.build(FEATURES, OUTPUTS), part).error < LIMIT
 
 

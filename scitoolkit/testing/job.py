@@ -20,7 +20,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.testing.job_skeleton import job_skeleton
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """Exit code and output of one command."""
 
     code: int
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
     err: str
 
 
-def scitoolkit(*arguments: object, nproc: int = 1) -> Outcome:
+def scitoolkit(*arguments: object, nproc: int = 1) -> CommandOutcome:
     """Run a command of scitoolkit in this process, or as rank 0 of `nproc` simulated processes."""
     if nproc == 1:
         return _run_here([str(a) for a in arguments])
@@ -40,10 +40,10 @@ def scitoolkit(*arguments: object, nproc: int = 1) -> Outcome:
         check=False,
         env=environment,
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return CommandOutcome(done.returncode, done.stdout, done.stderr)
 
 
-def _run_here(arguments: list[str]) -> Outcome:
+def _run_here(arguments: list[str]) -> CommandOutcome:
     import contextlib
     import io
 
@@ -52,7 +52,7 @@ def _run_here(arguments: list[str]) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = module.run_cli(arguments)
-    return Outcome(code, out.getvalue(), err.getvalue())
+    return CommandOutcome(code, out.getvalue(), err.getvalue())
 
 
 class JobContract:

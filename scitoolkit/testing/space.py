@@ -24,7 +24,7 @@ import pytest
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.search import Space, spaces
 from scitoolkit.search.objective import TrainedTrial
-from scitoolkit.search.parameters import Chain, Choice
+from scitoolkit.search.parameters import Categorical, Chain
 from scitoolkit.search.space import Configuration
 
 DRAWS = 100
@@ -103,7 +103,7 @@ class SpaceContract:
     ) -> None:
         """No value is unreachable by its conditions, and none is refused by the domain."""
         kind, trial, rng = spaces.get(space), TrainedTrial(str(configuration)), random.Random(1)
-        choices = {n: p for n, p in kind.parameters.items() if isinstance(p, Choice)}
+        choices = {n: p for n, p in kind.parameters.items() if isinstance(p, Categorical)}
         missing = {(name, json.dumps(v)) for name, p in choices.items() for v in p.values}
         for _ in range(TRIES):
             if not missing:
@@ -120,7 +120,7 @@ def _at_bounds(space: Space, point: Configuration, rng: random.Random) -> Config
     """Return the point with numbers at their bounds, unless a condition depends on the number."""
     for name in point:
         parameter = space.parameters[name]
-        if isinstance(parameter, Choice | Chain):
+        if isinstance(parameter, Categorical | Chain):
             continue
         moved = {**point, name: rng.choice((parameter.low, parameter.high))}
         try:

@@ -40,7 +40,7 @@ STEPS, STOPPED = 6, 3
 FAILURES = {"data": DataError, "nan": NumericalError}
 
 
-class Network(nn.Module):
+class RankSensitiveNetwork(nn.Module):
     """Network whose result easily depends on the number of processes.
 
     Batch normalisation couples the samples, one layer is frozen, and two may share their weights.
@@ -84,7 +84,9 @@ class Regression:
     ) -> None:
         torch.manual_seed(current_rank())
         with torch.device(device):
-            self.model: nn.Module = Network(tied=tied, conditional=conditional).double()
+            self.model: nn.Module = RankSensitiveNetwork(
+                tied=tied, conditional=conditional
+            ).double()
         self.failure = failure
 
     def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

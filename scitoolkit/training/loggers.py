@@ -77,17 +77,17 @@ class MetricsFile:
         """Nothing is open between writes."""
 
 
-class Table(LoggerConfig):
+class MetricsTable(LoggerConfig):
     """CSV table `metrics.csv` in the run directory with columns step, name, value."""
 
     name: Literal["csv"] = "csv"
 
     def open(self, run: RunDirectory) -> Logger:
         """Return a writer that appends to the table."""
-        return _Rows(run.path / "metrics.csv")
+        return _CsvRows(run.path / "metrics.csv")
 
 
-class _Rows:
+class _CsvRows:
     def __init__(self, path: Path) -> None:
         self._path = path
         if not path.exists():

@@ -247,13 +247,13 @@ def figures(folder: Path) -> Path:
 def read_figures(folder: Path) -> object:
     import contextlib
 
-    from scitoolkit.compression.series import Series
+    from scitoolkit.compression.series import NetworkSeries
     from scitoolkit.core.errors import ScitoolkitError
     from scitoolkit.emulation.intervals import Intervals
     from scitoolkit.superresolution.spectrum import WaveGains
 
     for read in (
-        Series.open(folder).account,
+        NetworkSeries.open(folder).account,
         lambda: Intervals.load(folder),
         lambda: WaveGains.load(folder),
     ):

@@ -40,7 +40,7 @@ class GroupNetworks(nn.Module):
         return (states.relu() * self.second).sum(-1)
 
 
-class ResidualTask:
+class EnhancerTask:
     """Predict the base codec's error; fulfils `contracts.Task`."""
 
     def __init__(self, model: GroupNetworks) -> None:
@@ -76,7 +76,7 @@ def train(
     devices = torch.random.fork_rng(devices=[])
     with devices:
         torch.manual_seed(0)
-        task = ResidualTask(GroupNetworks(len(limits) + 1, hidden))
+        task = EnhancerTask(GroupNetworks(len(limits) + 1, hidden))
     loader = BatchLoader(ArraySource({"stencils": stencils, "errors": errors}), BATCH, seed=0)
     config = TrainingConfig(
         steps=_steps(task, stencils, errors, seconds),
@@ -101,7 +101,7 @@ def train(
     return GroupWeights(limits, first, bias, second, scales)
 
 
-def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds: float) -> int:
+def _steps(task: EnhancerTask, stencils: np.ndarray, errors: np.ndarray, seconds: float) -> int:
     """Return the number of training steps that fit into `seconds`, from a few timed passes."""
     batch = {
         "stencils": torch.from_numpy(stencils[:BATCH]),

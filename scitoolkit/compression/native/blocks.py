@@ -29,7 +29,7 @@ Window = tuple[Span, Span, Span]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockPartition:
     """Partition of a field into blocks.
 
     Attributes:
@@ -41,7 +41,7 @@ class Blocks:
     edges: Extents
 
     @classmethod
-    def of(cls, shape: Extents) -> Blocks:
+    def of(cls, shape: Extents) -> BlockPartition:
         """Return blocks as close to cubes as `POINTS` allows."""
         edges = [1, 1, 1]
         while True:
@@ -93,7 +93,7 @@ def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
     """
     shape = folded(values.shape)
-    blocks = Blocks.of(shape)
+    blocks = BlockPartition.of(shape)
     field, decoded = values.reshape(shape), np.empty_like(values)
     settings = _fit(field, blocks, bound)
     code = partial(_encode_block, field, decoded.reshape(shape), blocks, settings, bound)
@@ -117,7 +117,7 @@ class CodedBlocks:
         data: the coded blocks.
     """
 
-    blocks: Blocks
+    blocks: BlockPartition
     dtype: np.dtype
     bound: float
     settings: bytes
@@ -135,7 +135,7 @@ class CodedBlocks:
         view = memoryview(coded).cast("B")
         if len(view) < 4 or view[0] != VERSION or max(view[1:4]) > MAX_EDGE:
             raise DataError("damaged stream: the header of the blocks is invalid")
-        blocks = Blocks(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
+        blocks = BlockPartition(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
         # A block has at least a byte for its size: a damaged shape is refused before lists are made
         # of it.
         if len(blocks) > len(view):
@@ -198,7 +198,7 @@ class CodedBlocks:
         )
 
 
-def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
+def _fit(field: np.ndarray, blocks: BlockPartition, bound: float) -> bytes:
     """Return the settings fitted to a block in the middle of the field."""
     places = np.ravel_multi_index([(n - 1) // 2 for n in blocks.counts], blocks.counts)
     part = _part(field, blocks, int(places))
@@ -223,7 +223,7 @@ def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
 def _encode_block(
     field: np.ndarray,
     decoded: np.ndarray,
-    blocks: Blocks,
+    blocks: BlockPartition,
     settings: bytes,
     bound: float,
     number: int,
@@ -249,7 +249,7 @@ def _encode_block(
     return out[:used].tobytes(), error.value
 
 
-def _part(field: np.ndarray, blocks: Blocks, number: int) -> np.ndarray:
+def _part(field: np.ndarray, blocks: BlockPartition, number: int) -> np.ndarray:
     return field[tuple(slice(b, e) for b, e in blocks.spans(number))]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression.quantities.stencil import Stencil
+from scitoolkit.compression.quantities.stencil import DerivativeStencil
 from scitoolkit.compression.quantities.text import QuantityText
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.expressions import compiled, derivative_of, sympy, unknowns
@@ -21,7 +21,7 @@ Points = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Grid:
+class CommonGrid:
     """Common grid of variables.
 
     Args:
@@ -50,10 +50,10 @@ class Quantity:
         tolerance: largest allowed change, a scalar or one per point of `value`.
     """
 
-    def __init__(self, text: QuantityText, grid: Grid, original: Fields) -> None:
+    def __init__(self, text: QuantityText, grid: CommonGrid, original: Fields) -> None:
         self.text, self.grid = text, grid
         expression, self.averaged = text.parsed(list(original), grid.dims)
-        self.arguments: dict[str, tuple[str, Stencil]] = {}
+        self.arguments: dict[str, tuple[str, DerivativeStencil]] = {}
         place: dict[sympy.Symbol, str] = {}
         # Sorted, because sets of symbols are ordered by a hash that differs between processes, and
         # sums in another order round differently.
@@ -62,7 +62,7 @@ class Quantity:
             symbol = sympy.Dummy(f"a{len(place)}", real=True)
             place[symbol] = key = str(symbol)
             expression = expression.xreplace({node: symbol})
-            stencil = Stencil(grid.shape, grid.dims, orders, grid.coordinates)
+            stencil = DerivativeStencil(grid.shape, grid.dims, orders, grid.coordinates)
             self.arguments[key] = name, stencil
         self.fields = sorted({name for name, _ in self.arguments.values()})
         self._program = compiled(expression, place)
@@ -152,7 +152,7 @@ def grid_of(
     shapes: Mapping[str, tuple[int, ...]],
     dims: Sequence[str] | None,
     coordinates: Mapping[str, np.ndarray] | None,
-) -> Grid:
+) -> CommonGrid:
     """Return the common grid of variables.
 
     Args:
@@ -181,10 +181,10 @@ def grid_of(
             allowed=", ".join(dims),
             fix=nearest_name(foreign[0], list(dims)) or "",
         )
-    return Grid(shape, tuple(dims), arrays)
+    return CommonGrid(shape, tuple(dims), arrays)
 
 
-def _region(text: QuantityText, grid: Grid) -> tuple[slice, ...]:
+def _region(text: QuantityText, grid: CommonGrid) -> tuple[slice, ...]:
     for dim, span in text.region.items():
         if dim not in grid.dims:
             raise ConfigError(
@@ -207,7 +207,7 @@ def _axes(averaged: tuple[str, ...] | None, dims: Sequence[str]) -> tuple[int, .
 
 
 def compared(
-    text: QuantityText, grid: Grid, original: Fields, decoded: Fields
+    text: QuantityText, grid: CommonGrid, original: Fields, decoded: Fields
 ) -> dict[str, float | bool | str]:
     """Return the error record of a quantity: name, max_error, allowed, psnr, holds, problem.
 

@@ -47,7 +47,7 @@ variables of the quantities."""
 
 
 @dataclass(frozen=True)
-class Variable:
+class QuantityVariable:
     """Array that occurs in a quantity.
 
     Args:
@@ -91,10 +91,10 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Problem:
+class QuantityProblem:
     """Variables, the bounded quantities derived from them, and the original values (float64)."""
 
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, QuantityVariable]
     quantities: Sequence[Quantity]
     original: Fields
 
@@ -155,7 +155,9 @@ def compress_quantities(
     }
     grid = grid_of({name: v.shape for name, v in values.items()}, dims, coordinates)
     original = {name: as_float(v.plain, v.special) for name, v in variables.items()}
-    problem = Problem(variables, [Quantity(text, grid, original) for text in texts], original)
+    problem = QuantityProblem(
+        variables, [Quantity(text, grid, original) for text in texts], original
+    )
     _refuse_unbounded(problem)
     streams = _verified(problem, options)
     about = {"dims": list(grid.dims)}
@@ -171,8 +173,10 @@ def _missing(name: str, array: Any, stated: Missing | Mapping[str, MissingValues
     return missing_values_of(array, stated.get(name) if isinstance(stated, Mapping) else stated)
 
 
-def _variable(name: str, values: np.ndarray, missing: MissingValues, own: Bound | None) -> Variable:
-    variable = Variable(values, missing, own, math.inf)
+def _variable(
+    name: str, values: np.ndarray, missing: MissingValues, own: Bound | None
+) -> QuantityVariable:
+    variable = QuantityVariable(values, missing, own, math.inf)
     if own is None or values.dtype.kind != "f":
         return variable
     if own.mode == "psnr":
@@ -184,7 +188,7 @@ def _variable(name: str, values: np.ndarray, missing: MissingValues, own: Bound 
     return replace(variable, cap=cap)
 
 
-def _refuse_unbounded(problem: Problem) -> None:
+def _refuse_unbounded(problem: QuantityProblem) -> None:
     """Raise ConfigError for variables with points that no bound applies to."""
     covered = {name for q in problem.quantities if q.local for name in q.fields}
     for name, variable in problem.variables.items():
@@ -196,7 +200,7 @@ def _refuse_unbounded(problem: Problem) -> None:
             )
 
 
-def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
+def _verified(problem: QuantityProblem, options: Options) -> dict[str, bytes]:
     """Return streams whose decoded values were verified, lossless ones if repairs fail."""
     a_priori = split_bounds(
         problem.quantities,
@@ -231,7 +235,7 @@ def _extent(values: np.ndarray) -> float:
 class Coded:
     """Coded variables (streams in `bases`) and their repairs."""
 
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, QuantityVariable]
     bases: Mapping[str, bytes]
     repairs: Mapping[str, Repairs]
 
@@ -243,7 +247,10 @@ class Coded:
 
 
 def _coded(
-    problem: Problem, a_priori: Mapping[str, float], factor: float, options: Options
+    problem: QuantityProblem,
+    a_priori: Mapping[str, float],
+    factor: float,
+    options: Options,
 ) -> Coded:
     bases, repairs = {}, {}
     for name, variable in problem.variables.items():
@@ -260,7 +267,9 @@ def _coded(
     return Coded(problem.variables, bases, repairs)
 
 
-def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Options) -> float:
+def _best_factor(
+    problem: QuantityProblem, a_priori: Mapping[str, float], options: Options
+) -> float:
     """Return the multiple of the a-priori bounds that gives the fewest bytes with repairs."""
     if options.codec == "auto" and options.objective != "speed":
         options = Options(codec="interpolation", enhancer="none")
@@ -288,7 +297,7 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
     return min(sizes, key=sizes.__getitem__) if sizes else 1.0
 
 
-def _sample(problem: Problem) -> Problem:
+def _sample(problem: QuantityProblem) -> QuantityProblem:
     """Return the problem on a middle block of large variables, if all quantities are local."""
     shape = problem.quantities[0].grid.shape
     if math.prod(shape) <= 2 * SAMPLED_POINTS or not all(q.local for q in problem.quantities):
@@ -307,10 +316,10 @@ def _sample(problem: Problem) -> Problem:
             text = replace(text, mode="abs", value=float(quantity.tolerance))
         part = replace(grid, shape=next(iter(original.values())).shape, coordinates=coordinates)
         quantities.append(Quantity(text, part, original))
-    return Problem(variables, quantities, original)
+    return QuantityProblem(variables, quantities, original)
 
 
-def _with_repairs(stream: bytes, variable: Variable, repairs: Repairs) -> bytes:
+def _with_repairs(stream: bytes, variable: QuantityVariable, repairs: Repairs) -> bytes:
     """Return a stream with repairs added, and the variable's requested bound in the header."""
     header, views = unpack(stream)
     sections = {name: bytes(data) for name, data in views.items()}
@@ -331,7 +340,7 @@ def _with_repairs(stream: bytes, variable: Variable, repairs: Repairs) -> bytes:
     return pack(header, sections)
 
 
-def _holds(problem: Problem, coded: Coded, streams: Mapping[str, bytes]) -> bool:
+def _holds(problem: QuantityProblem, coded: Coded, streams: Mapping[str, bytes]) -> bool:
     """Verify the decoded streams; mark points that violate a variable's bound for exact storage."""
     good, decoded = True, {}
     for name, stream in streams.items():
@@ -348,7 +357,7 @@ def _holds(problem: Problem, coded: Coded, streams: Mapping[str, bytes]) -> bool
     return good and not any(q.broken(q.evaluate(decoded)).any() for q in problem.quantities)
 
 
-def _outside(variable: Variable, values: np.ndarray) -> np.ndarray:
+def _outside(variable: QuantityVariable, values: np.ndarray) -> np.ndarray:
     """Return a flat mask of values that violate the variable's bound or became missing."""
     out = np.zeros(values.size, bool)
     if values.dtype.kind != "f":

@@ -13,7 +13,7 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError
 
 
-class Stencil:
+class DerivativeStencil:
     """Derivative of given order along each dim of a grid.
 
     Args:
@@ -26,7 +26,7 @@ class Stencil:
         ConfigError: a derivative along a single point, or positions that are not monotonic.
 
     Example:
-        >>> d = Stencil((5,), ["x"], (1,), {"x": np.arange(5) * 0.5})
+        >>> d = DerivativeStencil((5,), ["x"], (1,), {"x": np.arange(5) * 0.5})
         >>> d(np.arange(5.0) ** 2).tolist()
         [2.0, 4.0, 8.0, 12.0, 14.0]
     """

@@ -25,7 +25,7 @@ MOST_GROUPS = 16
 """Largest number of groups that are separate products; more must be depthwise."""
 
 
-class Convolution(Lowering):
+class ConvolutionRule(Lowering):
     """Convolutions with constant kernels: stride, dilation, zero padding, groups; transposed."""
 
     targets: ClassVar[Sequence[str]] = ("aten.convolution.default",)

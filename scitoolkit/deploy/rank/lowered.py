@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.library import CompiledSurrogate
 from scitoolkit.deploy.rank.clock import Timed, shortest
 from scitoolkit.deploy.rank.study import Option, Study, ranks_of, study
@@ -70,7 +70,7 @@ def lowered(
     typical: Sequence[Sequence[np.ndarray]],
     share: float,
     keep: Sequence[str],
-    target: Target,
+    target: Processor,
     sweep: int,
 ) -> Lowered:
     """Return functions with the ranks that change outputs least within a share of the layers' time.

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.rank.joined import by_public_name, joined, samples_of
 from scitoolkit.deploy.rank.knapsack import least_cost
 from scitoolkit.deploy.rank.score import SCORED, Score
 from scitoolkit.deploy.rank.table import Ranks, Shape, Use, candidate_ranks, measured
-from scitoolkit.ops.low_rank import Moments, factors, full_ranks, layers_of, replaced
+from scitoolkit.ops.low_rank import InputMoments, factors, full_ranks, layers_of, replaced
 
 SEEN = 16
 """Number of samples on which inputs of layers are recorded."""
@@ -137,7 +137,7 @@ def study(
     functions: Sequence[TracedFunction],
     typical: Sequence[Sequence[np.ndarray]],
     keep: Sequence[str],
-    target: Target,
+    target: Processor,
     sweep: int,
 ) -> Study:
     """Return the measured options of all layers of a surrogate.
@@ -219,7 +219,7 @@ def _moments(
     layers: Mapping[str, nn.Module],
 ) -> dict[str, Tensor]:
     """Return the second moments of the inputs of each layer; the identity without calls."""
-    with torch.no_grad(), Moments(layers) as seen:
+    with torch.no_grad(), InputMoments(layers) as seen:
         for k, (function, arrays) in enumerate(zip(functions, typical, strict=True)):
             for sample in samples_of(function, arrays, SEEN):
                 root.get_submodule(f"f{k}")(*sample)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.rank.clock import Timed, shortest
 from scitoolkit.deploy.source import FLAGS, generate
 from scitoolkit.ops.codegen.compile import WIDE, load_library
@@ -72,7 +72,7 @@ def candidate_ranks(full: Ranks, lanes: int) -> list[Ranks]:
 def measured(
     uses: Sequence[Use],
     candidates: Mapping[str, Sequence[Ranks | None]],
-    target: Target,
+    target: Processor,
     sweep: int,
 ) -> dict[str, dict[Ranks | None, float]]:
     """Return {layer: {ranks: seconds of all its calls in one call of the model}}.
@@ -141,7 +141,7 @@ def _alone(layer: nn.Module, ranks: Ranks | None, shape: Shape, name: str) -> Tr
     return TracedFunction(module, specs[:1], specs[1:], name=name)
 
 
-def _clocked(functions: Sequence[TracedFunction], target: Target, sweep: int) -> list[float]:
+def _clocked(functions: Sequence[TracedFunction], target: Processor, sweep: int) -> list[float]:
     """Return the shortest seconds of a call of each function."""
     source = generate("table", functions, target, bare=True)
     library = load_library(source.code, (*FLAGS, "-march=native", *WIDE))

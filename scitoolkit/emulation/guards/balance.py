@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import Grid
+from scitoolkit.emulation.guards.axes import FieldGrid
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis
 
 State = dict[str, Tensor]
 
 
-class PlaneBalance(nn.Module):
+class PlaneBalanceStep(nn.Module):
     """Set plane means q(z) by q_t = -<w q>_z + kappa q_zz, Crank-Nicolson over one step.
 
     If no mass crosses a plane, the flux does not depend on the mean, so that the new mean follows
@@ -35,7 +35,7 @@ class PlaneBalance(nn.Module):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: FieldGrid,
         dim: str,
         carrier: str,
         diffusivity: Mapping[str, float],

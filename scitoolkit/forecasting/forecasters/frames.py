@@ -193,7 +193,7 @@ def leading_modes(anomalies: Array, weights: Array, rank: int) -> Array:
     return modes / np.where(norm > 0, norm, 1.0)
 
 
-class Points(Frame):
+class GridPoints(Frame):
     """Values at the grid points, standardised by a common mean and deviation.
 
     The common scale preserves differences between neighbours.
@@ -205,7 +205,7 @@ class Points(Frame):
     def __init__(self) -> None:
         self.key = ("points",)
 
-    def fit(self, segments: Sequence[Series]) -> Points:
+    def fit(self, segments: Sequence[Series]) -> GridPoints:
         """Fit mean and deviation over all points."""
         values = np.concatenate([s.values for s in segments])
         self.mean_, spread = float(values.mean()), float(values.std())
@@ -224,7 +224,7 @@ class Points(Frame):
         """Return mean and deviation."""
         return {"mean": np.array(self.mean_), "scale": np.array(self.scale_)}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> Points:
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> GridPoints:
         """Restore the fitted state from `arrays`; return self."""
         self.mean_, self.scale_ = float(arrays["mean"]), float(arrays["scale"])
         return self

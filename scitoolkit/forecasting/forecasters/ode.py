@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import refuse_unused
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
-from scitoolkit.forecasting.forecasters.frames import Frame, Modes, Points
+from scitoolkit.forecasting.forecasters.frames import Frame, GridPoints, Modes
 from scitoolkit.forecasting.forecasters.neighbours import neighbours, no_grid, num_neighbours
 from scitoolkit.forecasting.forecasters.recursive import Recursive, lagged_rows
 from scitoolkit.forecasting.forecasters.regression import RidgePath, monomials, num_monomials
@@ -22,7 +22,7 @@ MOST_FEATURES = 400
 _MOST_ROWS = 50_000
 
 
-class Prepared(NamedTuple):
+class OdeDesign(NamedTuple):
     """Quantities independent of the penalty: design of integrated features, states, successors."""
 
     path: RidgePath
@@ -89,7 +89,7 @@ class IdentifiedODE(Recursive):
             states = states + h / 6 * (a + 2 * b + 2 * c + d)
         return states
 
-    def prepare(self, stretches: Sequence[Array]) -> Prepared:
+    def prepare(self, stretches: Sequence[Array]) -> OdeDesign:
         """Return the ridge path of the integrated features and the rotated increments."""
         lagged, after = lagged_rows(stretches, len(ADAMS_MOULTON) - 1, self.reach)
         stride = max(1, lagged.shape[0] * (lagged.shape[2] if self.radius else 1) // _MOST_ROWS)
@@ -101,9 +101,9 @@ class IdentifiedODE(Recursive):
         )
         design = design.reshape(-1, design.shape[-1])
         path, now = RidgePath(design), lagged[:, 0]
-        return Prepared(path, path.rotate((after - now).reshape(len(design), -1)), now, after)
+        return OdeDesign(path, path.rotate((after - now).reshape(len(design), -1)), now, after)
 
-    def solve(self, prepared: Prepared) -> None:
+    def solve(self, prepared: OdeDesign) -> None:
         """Solve for the coefficients and refine them while the one-step error decreases."""
         path, rotated, now, after = prepared
         self.weights_ = path.solve(rotated, self.penalty)
@@ -169,7 +169,7 @@ class OdeConfig(ForecasterConfig):
         assert setting.shape is not None
         substeps = self.substeps or 2
         return IdentifiedODE(
-            Points(), self.degree, penalty, substeps, setting.shape, self.radius or 1
+            GridPoints(), self.degree, penalty, substeps, setting.shape, self.radius or 1
         )
 
     @classmethod

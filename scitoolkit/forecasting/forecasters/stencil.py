@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
-from scitoolkit.forecasting.forecasters.frames import Points
+from scitoolkit.forecasting.forecasters.frames import GridPoints
 from scitoolkit.forecasting.forecasters.neighbours import neighbours, no_grid, num_neighbours
 from scitoolkit.forecasting.forecasters.polynomial import PolynomialMap
 from scitoolkit.forecasting.forecasters.recursive import lagged_rows
@@ -37,7 +37,7 @@ class Stencil(PolynomialMap):
     def __init__(
         self, shape: tuple[int, ...], radius: int, degree: int, lags: int, penalty: float
     ) -> None:
-        super().__init__(Points(), degree, lags, penalty)
+        super().__init__(GridPoints(), degree, lags, penalty)
         self.shape, self.radius = shape, radius
 
     def key(self) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from scitoolkit.generators.submatrix.silicon import SILICON
 from scitoolkit.generators.submatrix.slater_koster import (
     ELECTRONS,
     ORBITALS,
-    Pairs,
+    NeighbourPairs,
     SlaterKoster,
     pair_density,
 )
@@ -81,7 +81,7 @@ class TightBinding(Calculator):
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None
         model = _parameters(self.atoms)
-        pairs = Pairs.of(self.atoms, model.cutoff)
+        pairs = NeighbourPairs.of(self.atoms, model.cutoff)
         block, gradient = model.blocks(pairs.vector)
         matrix = model.hamiltonian(pairs, block)
         parts = self._parts(matrix, self.method)

@@ -38,7 +38,7 @@ INVARIANT = 1e-10
 SMALL = 64
 
 
-class Panel(NamedTuple):
+class ColumnPanel(NamedTuple):
     """Up to WIDTH columns of a group, and the submatrix of its rows in CSR form.
 
     Attributes:
@@ -191,11 +191,11 @@ class ChebyshevSubmatrices(DensityMethod):
         free = SHARE_OF_GAP * (top - bottom) / (2 * self._half)
         return step_series(centre, min(free, 1.0), self._tolerance)
 
-    def _panels(self, group: int) -> Iterator[Panel]:
+    def _panels(self, group: int) -> Iterator[ColumnPanel]:
         made, places = self.cut.restricted(self._scaled, group), self.cut.own(group)
         indices = (made.indptr.astype(np.int32), made.indices.astype(np.int32))
         for first in range(0, places.size, WIDTH):
-            yield Panel(places[first : first + WIDTH], *indices, made.data)
+            yield ColumnPanel(places[first : first + WIDTH], *indices, made.data)
 
 
 def step_series(centre: float, free: float, tolerance: float) -> np.ndarray:

@@ -29,7 +29,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Decomposition:
+class SubmatrixEigen:
     """Eigendecomposition of a group's submatrix.
 
     Attributes:
@@ -61,7 +61,7 @@ class Submatrices(DensityMethod):
     def __init__(self, matrix: Any, groups: Sequence[np.ndarray], pattern: Any) -> None:
         super().__init__(Cut(matrix, groups, pattern))
         self._kept = 0
-        self._parts: dict[int, Decomposition] = {}  # of the groups of this rank
+        self._parts: dict[int, SubmatrixEigen] = {}  # of the groups of this rank
         seen = shared(self._costs(), self._decompose)
         self._levels = Levels(*(np.concatenate(parts) for parts in zip(*seen, strict=True)))
 
@@ -124,7 +124,7 @@ class Submatrices(DensityMethod):
         own = vectors[self.cut.own(number)].copy()
         self._kept += vectors.nbytes
         stored = vectors if self._kept < KEPT_BYTES else None
-        self._parts[number] = Decomposition(values, own, stored)
+        self._parts[number] = SubmatrixEigen(values, own, stored)
         return values, (own**2).sum(0)
 
     def _vectors(self, number: int) -> np.ndarray:

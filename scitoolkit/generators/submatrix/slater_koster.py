@@ -72,7 +72,7 @@ class Decay:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class NeighbourPairs:
     """Directed pairs of atoms within a cutoff: `vector` points from i to j, (pairs, 3)."""
 
     i: np.ndarray
@@ -81,7 +81,7 @@ class Pairs:
     num_atoms: int
 
     @classmethod
-    def of(cls, atoms: Any, cutoff: float) -> Pairs:
+    def of(cls, atoms: Any, cutoff: float) -> NeighbourPairs:
         """Return the pairs of an ASE structure."""
         from ase.neighborlist import neighbor_list
 
@@ -142,7 +142,7 @@ class SlaterKoster:
         gradient[:, :, 1:, 1:] += (sigma - pi)[:, None] * outer
         return block, gradient
 
-    def hamiltonian(self, pairs: Pairs, block: np.ndarray) -> sparse.csr_array:
+    def hamiltonian(self, pairs: NeighbourPairs, block: np.ndarray) -> sparse.csr_array:
         """Return the Hamiltonian, (4 atoms, 4 atoms), eV, summed over the images of each pair."""
         within, across = np.indices((ORBITALS, ORBITALS))
         rows = (ORBITALS * pairs.i[:, None, None] + within).ravel()
@@ -152,7 +152,7 @@ class SlaterKoster:
         s, p = self.onsite
         return sparse.csr_array(hops + sparse.diags_array(np.tile([s, p, p, p], pairs.num_atoms)))
 
-    def repulsive(self, pairs: Pairs) -> tuple[float, np.ndarray]:
+    def repulsive(self, pairs: NeighbourPairs) -> tuple[float, np.ndarray]:
         """Return the repulsive energy and its derivatives (pairs, 3) by the pair vectors.
 
         Raises:
@@ -188,7 +188,7 @@ class SlaterKoster:
         ]
 
 
-def pair_density(d: sparse.csr_array, pairs: Pairs) -> np.ndarray:
+def pair_density(d: sparse.csr_array, pairs: NeighbourPairs) -> np.ndarray:
     """Return the blocks of the density matrix of each pair, (pairs, 4, 4)."""
     blocked = sparse.bsr_array(d, blocksize=(ORBITALS, ORBITALS))
     blocked.sort_indices()

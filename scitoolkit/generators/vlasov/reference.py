@@ -17,7 +17,7 @@ from scitoolkit.generators.vlasov.basis import Kind, evaluate, legendre
 POINTS = 8
 
 
-class Reference:
+class DenseReference:
     """Dense matrices of one basis.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 from scitoolkit.core.files import temporary_name
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.campaign.files import Found
+from scitoolkit.io.campaign.files import CampaignFiles
 from scitoolkit.io.campaign.layouts import Options
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.table import HeaderTable, read_headers
@@ -62,13 +62,13 @@ class IndexCache:
                 content = json.loads(body)
         return cls(file, key, content if isinstance(content, dict) else None)
 
-    def unchanged(self, found: Found) -> Segments | None:
+    def unchanged(self, found: CampaignFiles) -> Segments | None:
         """Return the cached index if no file was added, removed or changed; else None."""
         if self.content is None or self.content.get("digest") != found.digest(self.key):
             return None
         return Segments.from_json(self.content["segments"])
 
-    def headers(self, files: Found) -> HeaderTable:
+    def headers(self, files: CampaignFiles) -> HeaderTable:
         """Return the headers of files, reading those that are not cached or changed since."""
         if self.content is None:
             return read_headers(files.paths)
@@ -88,7 +88,7 @@ class IndexCache:
                 number += 1
         return table
 
-    def save(self, found: Found, segments: Segments) -> None:
+    def save(self, found: CampaignFiles, segments: Segments) -> None:
         """Write an index to the cache; log a warning if this fails."""
         if self.file is None:
             return

@@ -23,7 +23,7 @@ from scitoolkit.io.campaign.channels import (
 )
 from scitoolkit.io.campaign.entries import Entry, entries_of, require_same_entries
 from scitoolkit.io.campaign.files import find_files, of_known_formats
-from scitoolkit.io.campaign.headers import Header, full_name
+from scitoolkit.io.campaign.headers import FileHeader, full_name
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
@@ -320,7 +320,7 @@ def _breaks(segments: Segments) -> list[int]:
     return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
-def _require_grid(header: Header, channel: Channel, options: Options) -> None:
+def _require_grid(header: FileHeader, channel: Channel, options: Options) -> None:
     """Refuse values on numbered cells or nodes, whose neighbours in the array are none in space.
 
     Raises:
@@ -346,20 +346,20 @@ def _require_grid(header: Header, channel: Channel, options: Options) -> None:
     )
 
 
-def _has_both_angles(header: Header, dim: str) -> bool:
+def _has_both_angles(header: FileHeader, dim: str) -> bool:
     """Return whether latitudes and longitudes are both stored along one dim."""
     along = [role_by_metadata(v.attrs) for v in header.variables.values() if v.dims == (dim,)]
     return {"latitude", "longitude"} <= set(along)
 
 
-def _is_complex(header: Header, layout: type[Layout], array: Array) -> bool:
+def _is_complex(header: FileHeader, layout: type[Layout], array: Array) -> bool:
     group = layout.groups(header)[0]
     stored = header.variables.get(full_name(group, array.path))
     return stored is not None and np.dtype(stored.dtype).kind == "c"
 
 
 def _channels(
-    header: Header,
+    header: FileHeader,
     layout: type[Layout],
     wanted: Sequence[str] | None,
     options: Options,
@@ -461,7 +461,7 @@ def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
 
 
 def _require_samples(
-    header: Header, channels: Mapping[str, Channel], options: Options, several: bool
+    header: FileHeader, channels: Mapping[str, Channel], options: Options, several: bool
 ) -> None:
     """Raise DataError for variables without a sample dim, unless each file is one sample."""
     arrays = [c.array for c in channels.values()]

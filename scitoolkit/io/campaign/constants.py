@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.headers import FileHeader
 from scitoolkit.io.roles import TIME_NAMES, role_by_metadata
 
 _NAMES = (
@@ -30,7 +30,7 @@ _COUNTER = re.compile(
 Constants = Mapping[str, float | int | str]
 
 
-def constants_of(header: Header) -> dict[str, float | int | str]:
+def constants_of(header: FileHeader) -> dict[str, float | int | str]:
     """Return the numbers among attributes and scalar variables, and the names of a simulation.
 
     Times, packing and dims of variables are none: an attribute of a variable describes it.

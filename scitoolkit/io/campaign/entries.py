@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.headers import FileHeader
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     SIMULATION,
@@ -26,7 +26,7 @@ Entry = tuple[int, str]
 _TOLERANCE = 1e-6
 
 
-def entries_of(header: Header, path: str, array: Array, options: Options) -> list[list[Entry]]:
+def entries_of(header: FileHeader, path: str, array: Array, options: Options) -> list[list[Entry]]:
     """Return the entries of each COMPONENT axis of an array that become channels.
 
     Args:
@@ -54,12 +54,12 @@ def entries_of(header: Header, path: str, array: Array, options: Options) -> lis
     return entries
 
 
-def _points(header: Header, dim: str) -> np.ndarray | None:
+def _points(header: FileHeader, dim: str) -> np.ndarray | None:
     stored = Plain.coordinate(header, "", dim)
     return None if stored is None else stored.points
 
 
-def _index(header: Header, dim: str, size: int, options: Options) -> int:
+def _index(header: FileHeader, dim: str, size: int, options: Options) -> int:
     """Return the index of the chosen entry: by the value of the coordinate, else by number."""
     value = float((options.select or {})[dim])
     points = _points(header, dim)
@@ -80,7 +80,7 @@ def _index(header: Header, dim: str, size: int, options: Options) -> int:
     )
 
 
-def _labels(header: Header, dim: str, size: int) -> list[str]:
+def _labels(header: FileHeader, dim: str, size: int) -> list[str]:
     """Return the ends of the names of channels: the values of the coordinate, else numbers."""
     points = _points(header, dim)
     numbers = [str(k) for k in range(size)]
@@ -131,7 +131,7 @@ def _joins_members(segments: Segments) -> bool:
 
 
 def _dims_of(
-    header: Header, arrays: Iterable[Array], options: Options, roles: set[str]
+    header: FileHeader, arrays: Iterable[Array], options: Options, roles: set[str]
 ) -> frozenset[str]:
     """Return the dims of the arrays that have one of some roles."""
     dims: set[str] = set()
@@ -143,7 +143,7 @@ def _dims_of(
     return frozenset(dims)
 
 
-def _names_along(header: Header, dim: str) -> tuple[str, ...]:
+def _names_along(header: FileHeader, dim: str) -> tuple[str, ...]:
     """Return the texts of the coordinate of a dim; none for numbers, or without a coordinate."""
     if dim in header.variables or dim.startswith("dim_"):
         return ()

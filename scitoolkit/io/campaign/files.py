@@ -22,7 +22,7 @@ _SUFFIXES = (".h5", ".hdf5", ".nc", ".nc4", ".npy", ".npz", ".zarr")
 
 
 @dataclass(frozen=True)
-class Found:
+class CampaignFiles:
     """Files of a campaign.
 
     Attributes:
@@ -37,11 +37,11 @@ class Found:
     modified: np.ndarray
     ordered: bool = False
 
-    def of(self, paths: Sequence[str]) -> Found:
+    def of(self, paths: Sequence[str]) -> CampaignFiles:
         """Return a subset of the files in the given order."""
         number = {path: i for i, path in enumerate(self.paths)}
         chosen = [number[path] for path in paths]
-        return Found(list(paths), self.sizes[chosen], self.modified[chosen], self.ordered)
+        return CampaignFiles(list(paths), self.sizes[chosen], self.modified[chosen], self.ordered)
 
     def digest(self, options: str) -> str:
         """Return a hash of options, names, sizes and modification times."""
@@ -62,7 +62,7 @@ def natural_key(path: Path | str) -> list[tuple[int, int, str]]:
     return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in parts if p]
 
 
-def find_files(path: PathLike | Sequence[PathLike]) -> Found:
+def find_files(path: PathLike | Sequence[PathLike]) -> CampaignFiles:
     """Return the candidate files of a file name, glob, list or directory.
 
     Raises:
@@ -82,7 +82,7 @@ def find_files(path: PathLike | Sequence[PathLike]) -> Found:
         twice = next(n for n in names if names.count(n) > 1)
         raise DataError("the file is given twice", where=twice)
     numbers = np.array([(s, m) for _, s, m in states], np.int64).reshape(-1, 2)
-    return Found(names, numbers[:, 0].copy(), numbers[:, 1].copy(), is_list)
+    return CampaignFiles(names, numbers[:, 0].copy(), numbers[:, 1].copy(), is_list)
 
 
 def _given(path: PathLike | Sequence[PathLike]) -> list[str]:
@@ -113,7 +113,7 @@ def campaign_packages(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
         return ()  # missing files are reported elsewhere
 
 
-def of_known_formats(found: Found, given: PathLike | Sequence[PathLike]) -> list[str]:
+def of_known_formats(found: CampaignFiles, given: PathLike | Sequence[PathLike]) -> list[str]:
     """Return the files of known formats, in natural order; a list keeps its order.
 
     Files that the user named explicitly are kept in any format, so that their reader raises.

@@ -29,7 +29,7 @@ _ABOUT_DIMS = (b"DIMENSION_LIST", b"DIMENSION_LABELS", b"CLASS")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredArray:
     """Metadata of an array in a file.
 
     Attributes:
@@ -87,17 +87,17 @@ class Schema:
     """
 
     format: str
-    variables: dict[str, Stored]
+    variables: dict[str, StoredArray]
     attrs: dict[str, Any]
 
     @cached_property
-    def small(self) -> list[Stored]:
+    def small(self) -> list[StoredArray]:
         """The variables whose values are read with the header."""
         return [v for v in self.variables.values() if v.is_small]
 
 
 @dataclass(frozen=True)
-class Header:
+class FileHeader:
     """Arrays and attributes of a file.
 
     Attributes:
@@ -111,7 +111,7 @@ class Header:
     values: Mapping[str, np.ndarray]
 
     @property
-    def variables(self) -> dict[str, Stored]:
+    def variables(self) -> dict[str, StoredArray]:
         """The arrays by name, without values; see `get`."""
         return self.schema.variables
 
@@ -125,7 +125,7 @@ class Header:
         """The format of the file."""
         return formats.get(self.schema.format)
 
-    def get(self, name: str) -> Stored | None:
+    def get(self, name: str) -> StoredArray | None:
         """Return an array, with values if it is a scalar or vector; None if it does not exist."""
         stored = self.variables.get(name)
         return None if stored is None else replace(stored, values=self.values.get(name))
@@ -148,7 +148,7 @@ def full_name(group: str, path: str) -> str:
     return f"{group}/{path}" if group else path
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> FileHeader:
     """Return the header of a file of any installed format.
 
     Raises:
@@ -171,7 +171,7 @@ def read_header(path: Path) -> Header:
                 dims = tuple(map(str, array.dims))
                 if kind.unnamed_dims:
                     dims = tuple(f"dim_{axis}" for axis in range(array.ndim))
-                variables[name] = Stored(
+                variables[name] = StoredArray(
                     name,
                     array.shape,
                     dims,
@@ -184,16 +184,16 @@ def read_header(path: Path) -> Header:
                     values[name] = _without_holes(kind, path, name, array)
             _add_text_times(variables, values, texts)
             file_attributes = {str(k): _plain(v) for k, v in dataset.attrs.items()}
-            return Header(path, Schema(kind.name, variables, file_attributes), values)
+            return FileHeader(path, Schema(kind.name, variables, file_attributes), values)
     except ScitoolkitError:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
 
 
-def _hdf5_header(path: Path, kind: type[Format]) -> Header:
+def _hdf5_header(path: Path, kind: type[Format]) -> FileHeader:
     """Return the header through h5py's low-level API, which is faster for many files."""
-    variables: dict[str, Stored] = {}
+    variables: dict[str, StoredArray] = {}
     values: dict[str, np.ndarray] = {}
     with open_hdf5(path) as file:
         try:
@@ -214,7 +214,7 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     continue
                 dataset = h5py.Dataset(item)
                 stated = _attributes(dataset.attrs) if keys else {}
-                variables[name] = Stored(
+                variables[name] = StoredArray(
                     name,
                     shape,
                     _dims(dataset, keys),
@@ -230,11 +230,11 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
             attrs = {**group_attributes, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
-    return Header(path, Schema(kind.name, variables, attrs), values)
+    return FileHeader(path, Schema(kind.name, variables, attrs), values)
 
 
 def _add_text_times(
-    variables: dict[str, Stored],
+    variables: dict[str, StoredArray],
     values: dict[str, np.ndarray],
     texts: Mapping[str, tuple[str, Any]],
 ) -> None:
@@ -242,11 +242,13 @@ def _add_text_times(
     for name, (dim, written) in texts.items():
         seconds = seconds_of_text(written)
         if seconds is not None:
-            variables[name] = Stored(name, seconds.shape, (dim,), dict(UNITS), seconds.dtype.str)
+            variables[name] = StoredArray(
+                name, seconds.shape, (dim,), dict(UNITS), seconds.dtype.str
+            )
             values[name] = seconds
 
 
-def _written(dataset: h5py.Dataset, stored: Stored) -> np.ndarray:
+def _written(dataset: h5py.Dataset, stored: StoredArray) -> np.ndarray:
     """Return the values of a scalar or vector, NaN for what HDF5 would fill in."""
     values = np.asarray(dataset[()])
     if stored.complete and not stored.virtual:
@@ -297,7 +299,7 @@ def _dims(dataset: h5py.Dataset, keys: Sequence[bytes]) -> tuple[str, ...]:
 def _placed(
     item: Any, shape: Sequence[int], in_place: bool
 ) -> tuple[tuple[int, ...] | None, int, int, bool, bool]:
-    """Return chunks, num_filters, offset, complete and virtual; see `Stored`."""
+    """Return chunks, num_filters, offset, complete and virtual; see `StoredArray`."""
     created = item.get_create_plist()
     layout, number = created.get_layout(), created.get_nfilters()
     if layout == h5py.h5d.VIRTUAL or created.get_external_count():

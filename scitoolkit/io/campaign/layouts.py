@@ -15,7 +15,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray
 from scitoolkit.io.roles import (
     COMPONENT_NAMES,
     SIMULATION_NAMES,
@@ -121,48 +121,48 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether a file has this layout."""
 
     @classmethod
-    def groups(cls, header: Header) -> list[str]:
+    def groups(cls, header: FileHeader) -> list[str]:
         """Return the groups that contain one simulation each; [""] without groups."""
         return [""]
 
     @classmethod
     @abstractmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the fields by the names that users refer to them by."""
 
     @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
         """Return the time coordinate, (rows,) or (simulations, rows)."""
         return header.get(cls.time_path.format(group=group)) if cls.time_path else None
 
     @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the coordinate of a space dim."""
         path = cls.coordinate_path
         return header.get(path.format(group=group, dim=dim)) if path else None
 
     @classmethod
-    def units(cls, header: Header, name: str) -> str:
+    def units(cls, header: FileHeader, name: str) -> str:
         """Return the unit of an array, by its full name."""
         stored = header.variables.get(name)
         return "" if stored is None else str(stored.attrs.get("units", ""))
 
     @classmethod
-    def remarks(cls, header: Header) -> list[str]:
+    def remarks(cls, header: FileHeader) -> list[str]:
         """Return lines for the user about what is in the file but not read as it says."""
         return []
 
     @classmethod
-    def written(cls, header: Header) -> int | None:
+    def written(cls, header: FileHeader) -> int | None:
         """Return the number of written rows if more were allocated; None if all were written."""
         return None
 
     @classmethod
-    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+    def step(cls, header: FileHeader, group: str) -> tuple[str, int] | None:
         """Return simulation and step of a group that is one sample, if the file states them."""
         return None
 
@@ -176,13 +176,13 @@ class Well(Layout):
     _RANKS: ClassVar[tuple[str, ...]] = ("t0_fields", "t1_fields", "t2_fields")
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether the root has `n_trajectories` and there are groups of fields by rank."""
         fields = any(n.split("/")[0] in cls._RANKS for n in header.variables)
         return "n_trajectories" in header.attrs and fields
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the fields with the axes stated by their attributes.
 
         Raises:
@@ -211,7 +211,7 @@ class Well(Layout):
         return arrays
 
 
-def _spatial_names(header: Header) -> list[str]:
+def _spatial_names(header: FileHeader) -> list[str]:
     """Return the space dims of a file of the Well."""
     short = [n.removeprefix("dimensions/") for n in header.variables if n.startswith("dimensions/")]
     order = {"x": 0, "y": 1, "z": 2}
@@ -240,13 +240,13 @@ class PdeBench(Layout):
     coordinate_path: ClassVar[str] = "{dim}-coordinate"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether PDEBench's coordinates and fields exist."""
         names = header.variables
         return "x-coordinate" in names and ("tensor" in names or {"density", "Vx"} <= set(names))
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the fields; `nu` of Darcy flow has no time."""
         rank = sum(f"{d}-coordinate" in header.variables for d in SPACE)
         arrays = {}
@@ -268,20 +268,20 @@ class PdeBenchSeeds(Layout):
     coordinate_path: ClassVar[str] = "{group}/grid/{dim}"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether numbered groups contain `data` and `grid`."""
         return any(n.endswith("/data") and n[:-5].isdigit() for n in header.variables) and any(
             "/grid/" in n for n in header.variables
         )
 
     @classmethod
-    def groups(cls, header: Header) -> list[str]:
+    def groups(cls, header: FileHeader) -> list[str]:
         """Return the numbered groups."""
         numbered = [n[:-5] for n in header.variables if n.endswith("/data") and n[:-5].isdigit()]
         return sorted(numbered, key=int)
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return `data`, channels last."""
         stored = header.variables[f"{cls.groups(header)[0]}/data"]
         space = SPACE[: len(stored.shape) - 2]
@@ -298,13 +298,13 @@ class Dedalus(Layout):
     time_path: ClassVar[str] = "scales/sim_time"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether tasks and the simulation time exist."""
         names = header.variables
         return "scales/sim_time" in names and any(n.startswith("tasks/") for n in names)
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the tasks; dims with a scale are space dims, others components.
 
         Raises:
@@ -328,7 +328,7 @@ class Dedalus(Layout):
         return arrays
 
     @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the scale of a space dim."""
         scales = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
         return header.get(scales[0]) if len(scales) == 1 else None
@@ -340,12 +340,12 @@ class Plain(Layout):
     name: ClassVar[str] = "plain"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return True: the fallback if no other layout matches."""
         return True
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
         options, apart = _with_time(header, options), chosen_dims(header, options)
         stated = _stated_roles(header)
@@ -362,7 +362,7 @@ class Plain(Layout):
         return {**unique, **arrays}
 
     @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
         """Return the vector named like the sample dim, else a scalar with such a name."""
         options = _with_time(header, options)
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
@@ -385,7 +385,7 @@ class Plain(Layout):
         return header.get(candidates[0][0]) if candidates else None
 
     @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the vector named like the dim."""
         for path, stored in header.variables.items():
             if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
@@ -393,7 +393,7 @@ class Plain(Layout):
         return None
 
 
-def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, ...]:
+def named_dims(header: FileHeader, stored: StoredArray, options: Options) -> tuple[str, ...]:
     """Return the names of a variable's dims: the user's if given for its rank, else the file's.
 
     Raises:
@@ -414,7 +414,7 @@ def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, .
     return stored.dims
 
 
-def _with_time(header: Header, options: Options) -> Options:
+def _with_time(header: FileHeader, options: Options) -> Options:
     """Return the options with the sample dim that CF metadata state.
 
     A vector whose attributes make it a time counts the samples, whatever its name; names decide
@@ -450,7 +450,7 @@ AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measu
 NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
 
 
-def auxiliary_names(header: Header) -> set[str]:
+def auxiliary_names(header: FileHeader) -> set[str]:
     """Return the names of variables that place or weigh others, by CF attributes and names.
 
     `grid_mapping` and `cell_measures` write `key: name`; the keys name no variable.
@@ -469,7 +469,7 @@ def auxiliary_names(header: Header) -> set[str]:
     return own | {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
 
 
-def chosen_dims(header: Header, options: Options) -> frozenset[str]:
+def chosen_dims(header: FileHeader, options: Options) -> frozenset[str]:
     """Return the dims of which one entry is selected, or whose entries become channels.
 
     Raises:
@@ -503,7 +503,7 @@ def chosen_dims(header: Header, options: Options) -> frozenset[str]:
 
 
 def _require_not_time(
-    dims: Sequence[str], roles: Sequence[str], apart: frozenset[str], header: Header
+    dims: Sequence[str], roles: Sequence[str], apart: frozenset[str], header: FileHeader
 ) -> None:
     for dim, role in zip(dims, roles, strict=True):
         if role == TIME and dim in apart:
@@ -514,7 +514,7 @@ def _require_not_time(
             )
 
 
-def _stated_roles(header: Header) -> dict[str, str]:
+def _stated_roles(header: FileHeader) -> dict[str, str]:
     """Return {dim: role} as the attributes of the coordinates state them."""
     vectors = {p.rpartition("/")[2]: v for p, v in header.variables.items() if len(v.shape) == 1}
     roles = {name: role_by_metadata(v.attrs) for name, v in vectors.items() if v.dims == (name,)}
@@ -526,7 +526,7 @@ def _roles(
     options: Options,
     apart: frozenset[str],
     stated: Mapping[str, str],
-    header: Header,
+    header: FileHeader,
 ) -> list[str]:
     """Return the role of each dim by the attributes of its coordinate, else by its name.
 
@@ -565,7 +565,9 @@ def _counts_simulations(dim: str, stated: Mapping[str, str]) -> bool:
     )
 
 
-def array_of(path: str, stored: Stored, roles: Sequence[str], units: str | None = None) -> Array:
+def array_of(
+    path: str, stored: StoredArray, roles: Sequence[str], units: str | None = None
+) -> Array:
     """Return the `Array` of a stored array with the given roles, and its unit by default."""
     return Array(
         path,
@@ -576,7 +578,7 @@ def array_of(path: str, stored: Stored, roles: Sequence[str], units: str | None 
     )
 
 
-def missing_field(name: str, header: Header, arrays: Mapping[str, object]) -> DataError:
+def missing_field(name: str, header: FileHeader, arrays: Mapping[str, object]) -> DataError:
     """Return the error for a variable that a file does not have."""
     near = nearest_name(name, arrays)
     return DataError(

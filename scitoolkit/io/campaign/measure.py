@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentRows:
     """Rows of one segment.
 
     Attributes:
@@ -87,7 +87,7 @@ class Measured:
     changes: dict[str, Moments] = field(default_factory=dict)
 
 
-def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
+def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[SegmentRows]:
     """Split ranges of rows at the ends of segments, in order."""
     bounds, parts = campaign.index.rows, []
     for block in blocks:
@@ -97,7 +97,9 @@ def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
                 low, high = int(bounds[segment]), int(bounds[segment + 1])
                 if low >= part.stop:
                     break
-                parts.append(Piece(segment, max(low, part.start), min(high, part.stop), part.start))
+                parts.append(
+                    SegmentRows(segment, max(low, part.start), min(high, part.stop), part.start)
+                )
     return parts
 
 
@@ -114,7 +116,7 @@ def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
-def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> list[str]:
+def keys_of(campaign: Campaign, pieces: Sequence[SegmentRows], question: Question) -> list[str]:
     """Return a hash of the inputs of each piece's moments; "" for pieces that are not cacheable."""
     segments, bounds = campaign.segments, campaign.index.rows
     arrays = {
@@ -164,7 +166,7 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
 def measure_pieces(
     campaign: Campaign,
     sets: Mapping[str, Rows],
-    pieces: Mapping[int, Piece],
+    pieces: Mapping[int, SegmentRows],
     question: Question,
     *,
     share: tuple[int, int] = (0, 1),
@@ -193,7 +195,7 @@ def measure_pieces(
 
 
 def _bundles(
-    campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece]
+    campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, SegmentRows]
 ) -> list[list[int]]:
     """Group pieces in common chunks: the same rows of neighbouring simulations."""
     segments, bounds = campaign.segments, campaign.index.rows
@@ -227,7 +229,7 @@ class _Measuring:
         self.moving = {p: rows for p, rows in sets.items() if rows.axis is not None or not timed}
         self.tails: dict[int, tuple[int, dict[str, np.ndarray]]] = {}
 
-    def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
+    def bundle(self, pieces: Sequence[SegmentRows]) -> list[Measured]:
         """Return the moments of pieces that are the same rows of one file."""
         moments = [Measured() for _ in pieces]
         # Changes reach `lead` rows back into the piece before.
@@ -243,7 +245,7 @@ class _Measuring:
             self.tails[self._simulation(piece)] = (piece.last, tail)
         return moments
 
-    def _simulation(self, piece: Piece) -> int:
+    def _simulation(self, piece: SegmentRows) -> int:
         return int(self.campaign.index.simulation[piece.segment])
 
     def _blocks(self, low: int, high: int, members: int) -> Iterator[tuple[int, int]]:
@@ -365,7 +367,7 @@ class _Measuring:
         cells: np.ndarray = mask.transpose(order) > _VALID
         return cells
 
-    def _add_static(self, measured: Measured, piece: Piece) -> None:
+    def _add_static(self, measured: Measured, piece: SegmentRows) -> None:
         """Add static arrays, weighted by the number of rows."""
         for path, rows in self.sets.items():
             if path in self.moving:
@@ -377,7 +379,7 @@ class _Measuring:
                 one.add(values, channel.name not in self.question.vectors)
                 measured.values[channel.name] = one.repeated(piece.last - piece.first)
 
-    def _tail(self, piece: Piece) -> dict[str, np.ndarray]:
+    def _tail(self, piece: SegmentRows) -> dict[str, np.ndarray]:
         """Return the rows of the same block just before a piece."""
         first = max(piece.begin, piece.first - self.question.lead)
         names = self.question.changes
@@ -410,7 +412,7 @@ class _Measuring:
 
 
 def merged(
-    campaign: Campaign, pieces: Sequence[Piece], rows: Sequence[Measured], question: Question
+    campaign: Campaign, pieces: Sequence[SegmentRows], rows: Sequence[Measured], question: Question
 ) -> Measured:
     """Merge the moments of all pieces in order.
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     FIX_DIMS,
@@ -42,12 +42,12 @@ class PdeBenchIncompressible(Layout):
     time_path: ClassVar[str] = "t"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether `velocity`, `t` and the attribute exist."""
         return "latestIndex" in header.attrs and {"velocity", "t"} <= set(header.variables)
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return `velocity` and `particles` with a time axis, `force` without."""
         rank = len(header.variables["velocity"].shape) - 3
         arrays = {}
@@ -59,7 +59,7 @@ class PdeBenchIncompressible(Layout):
         return arrays
 
     @classmethod
-    def written(cls, header: Header) -> int | None:
+    def written(cls, header: FileHeader) -> int | None:
         """Return the number of written frames."""
         return int(header.attrs["latestIndex"]) + 1
 
@@ -74,17 +74,17 @@ class PdeArena(Layout):
     _GROUPS: ClassVar[tuple[str, ...]] = ("train", "valid", "test")
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether a group named like a split contains `u`."""
         return any(f"{g}/u" in header.variables for g in cls._GROUPS)
 
     @classmethod
-    def groups(cls, header: Header) -> list[str]:
+    def groups(cls, header: FileHeader) -> list[str]:
         """Return the existing splits."""
         return [g for g in cls._GROUPS if f"{g}/u" in header.variables]
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the arrays with the dims of `u`."""
         group = cls.groups(header)[0]
         rank = len(header.variables[f"{group}/u"].shape)
@@ -96,7 +96,7 @@ class PdeArena(Layout):
         }
 
     @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the vector named like the dim."""
         vector = header.get(f"{group}/{dim}")
         return vector if vector is not None and len(vector.shape) == 1 else None
@@ -113,19 +113,19 @@ class Jhtdb(Layout):
     _STEP: ClassVar[re.Pattern[str]] = re.compile(r"^([A-Za-z]+)_(\d+)$")
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether there are coordinates and fields with numbers of steps."""
         names = header.variables
         return {"xcoor", "ycoor", "zcoor"} <= set(names) and any(map(cls._STEP.match, names))
 
     @classmethod
-    def groups(cls, header: Header) -> list[str]:
+    def groups(cls, header: FileHeader) -> list[str]:
         """Return a pattern of names for each time step."""
         numbers = {m[2] for name in header.variables if (m := cls._STEP.match(name))}
         return [f"{{}}_{number}" for number in sorted(numbers, key=int)]
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the fields of the first step."""
         number = cls.groups(header)[0].rpartition("_")[2]
         return {
@@ -135,17 +135,17 @@ class Jhtdb(Layout):
         }
 
     @classmethod
-    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+    def step(cls, header: FileHeader, group: str) -> tuple[str, int] | None:
         """Return the file's name without the number of the step, and that number."""
         number = group.rpartition("_")[2]
         return re.sub(rf"_?0*{int(number)}(?=\D*$)", "", header.path.stem), int(number)
 
 
-class Blocks(Layout):
+class BlockedGrid(Layout):
     """Base of unsupported layouts whose grid is divided into blocks."""
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Raise an error that explains how to convert the file.
 
         Raises:
@@ -158,24 +158,24 @@ class Blocks(Layout):
         )
 
 
-class Flash(Blocks):
+class Flash(BlockedGrid):
     """FLASH: fields (block, z, y, x), `refine level`, `node type`."""
 
     name: ClassVar[str] = "FLASH"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether FLASH's tables of blocks exist."""
         return {"refine level", "node type"} <= set(header.variables)
 
 
-class AthenaPlusPlus(Blocks):
+class AthenaPlusPlus(BlockedGrid):
     """Athena++: (variable, block, z, y, x), attributes of the mesh."""
 
     name: ClassVar[str] = "Athena++"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether Athena++'s attributes exist."""
         return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
 
@@ -189,12 +189,12 @@ class OneOfManyParts(Layout):
     name: ClassVar[str] = "part of a domain"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether the file states a domain larger than its own cells."""
         return bool(cls._program(header)[0])
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Raise an error that explains how to join the files.
 
         Raises:
@@ -209,7 +209,7 @@ class OneOfManyParts(Layout):
         )
 
     @classmethod
-    def _program(cls, header: Header) -> tuple[str, str]:
+    def _program(cls, header: FileHeader) -> tuple[str, str]:
         """Return the program and how it joins its files; empty texts for whole domains."""
         attrs, variables = header.attrs, header.variables
         sizes = {d: n for v in variables.values() for d, n in zip(v.dims, v.shape, strict=True)}
@@ -232,7 +232,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _scalar(header: Header, name: str) -> float:
+def _scalar(header: FileHeader, name: str) -> float:
     """Return a number of a file, 0 without one."""
     stored = header.get(name)
     values = None if stored is None else stored.values
@@ -254,7 +254,7 @@ LAYOUTS: tuple[type[Layout], ...] = (
 )
 
 
-def layout_of(header: Header) -> type[Layout]:
+def layout_of(header: FileHeader) -> type[Layout]:
     """Return the layout of a file.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray
 from scitoolkit.io.campaign.layouts import SPACE, Array, Layout, Options, array_of
 
 _BASE = ("m", "kg", "s", "A", "K", "mol", "cd")
@@ -26,18 +26,18 @@ class OpenPmd(Layout):
     name: ClassVar[str] = "openPMD"
 
     @classmethod
-    def matches(cls, header: Header) -> bool:
+    def matches(cls, header: FileHeader) -> bool:
         """Return whether the file has the attribute `openPMD`."""
         return "openPMD" in header.attrs
 
     @classmethod
-    def groups(cls, header: Header) -> list[str]:
+    def groups(cls, header: FileHeader) -> list[str]:
         """Return the iterations sorted by number."""
         iterations = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
         return [f"data/{i}" for i in sorted(iterations, key=int)]
 
     @classmethod
-    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
         """Return the meshes; `E/x` is a component of the vector E.
 
         Raises:
@@ -57,7 +57,7 @@ class OpenPmd(Layout):
         return arrays
 
     @classmethod
-    def units(cls, header: Header, name: str) -> str:
+    def units(cls, header: FileHeader, name: str) -> str:
         """Return the unit of stored values: the factor to SI, and the powers of its units.
 
         Values are read as stored, so that another factor is another unit.
@@ -73,7 +73,7 @@ class OpenPmd(Layout):
         return " ".join([*([f"{factor:.12g}"] if factor != 1 else []), *words])
 
     @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the places of the cells of the first mesh with a dim, in metres."""
         start = f"{group}/{_meshes(header)}/"
         for path, stored in header.variables.items():
@@ -93,11 +93,11 @@ class OpenPmd(Layout):
             points = (offset[stated] + cells * spacing[stated]) * float(
                 record.get("gridUnitSI", 1.0)
             )
-            return Stored(dim, points.shape, (dim,), {"units": "m"}, "<f8", values=points)
+            return StoredArray(dim, points.shape, (dim,), {"units": "m"}, "<f8", values=points)
         return None
 
     @classmethod
-    def _labels(cls, header: Header, stored: Stored, path: str) -> list[str]:
+    def _labels(cls, header: FileHeader, stored: StoredArray, path: str) -> list[str]:
         """Return the names of the axes, in the stored order."""
         where = f"{header.path}: {path}"
         stated = _record(header, path)
@@ -115,16 +115,16 @@ class OpenPmd(Layout):
         return labels[::-1] if stated.get("dataOrder", "C") == "F" else labels
 
     @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
         """Return the time of an iteration, in seconds."""
         time = header.attrs.get(f"{group}/time")
         if time is None:
             return None
         values = np.array([float(time) * float(header.attrs.get(f"{group}/timeUnitSI", 1.0))])
-        return Stored(f"{group}/time", (1,), ("time",), {}, "<f8", values=values)
+        return StoredArray(f"{group}/time", (1,), ("time",), {}, "<f8", values=values)
 
     @classmethod
-    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+    def step(cls, header: FileHeader, group: str) -> tuple[str, int] | None:
         """Return the file's name without the number of the iteration, and that number."""
         number = int(group.rpartition("/")[2])
         stem = header.path.stem
@@ -133,7 +133,7 @@ class OpenPmd(Layout):
         return stem, number
 
     @classmethod
-    def remarks(cls, header: Header) -> list[str]:
+    def remarks(cls, header: FileHeader) -> list[str]:
         """Return a line for each constant component, and for components at other places."""
         group = (cls.groups(header) or [""])[0]
         start = f"{group}/{_meshes(header)}/"
@@ -151,11 +151,11 @@ class OpenPmd(Layout):
         return lines
 
 
-def _meshes(header: Header) -> str:
+def _meshes(header: FileHeader) -> str:
     return str(header.attrs.get("meshesPath", "meshes/")).strip("/")
 
 
-def _record(header: Header, path: str) -> dict[str, Any]:
+def _record(header: FileHeader, path: str) -> dict[str, Any]:
     """Return the attributes of a record, and of its component, which come first."""
     stored = header.variables.get(path)
     return {
@@ -164,7 +164,7 @@ def _record(header: Header, path: str) -> dict[str, Any]:
     }
 
 
-def _below(header: Header, group: str) -> dict[str, Any]:
+def _below(header: FileHeader, group: str) -> dict[str, Any]:
     """Return the attributes of a group."""
     start = f"{group}/"
     return {

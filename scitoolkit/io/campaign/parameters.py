@@ -15,12 +15,12 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.headers import FileHeader
 from scitoolkit.io.campaign.layouts import Array
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing
-from scitoolkit.io.loader.rows import Layout
+from scitoolkit.io.loader.rows import VariableLayout
 
 Scale = Literal["linear", "log"]
 _GROUPS = ("", "scalars/")
@@ -163,7 +163,7 @@ def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def _stated(header: Header, group: str, member: int, name: str) -> float | None:
+def _stated(header: FileHeader, group: str, member: int, name: str) -> float | None:
     prefixes = dict.fromkeys([f"{group}/" if group else "", *_GROUPS])
     for prefix in prefixes:
         if (value := _number(header.attrs.get(prefix + name))) is not None:
@@ -189,7 +189,7 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _candidates(header: Header) -> list[str]:
+def _candidates(header: FileHeader) -> list[str]:
     """Return the names of numeric attributes and of scalars in a header."""
     attributes = [k.rpartition("/")[2] for k, v in header.attrs.items() if _number(v) is not None]
     return [*attributes, *(v.name.rpartition("/")[2] for v in header.schema.small if not v.shape)]
@@ -361,7 +361,7 @@ class _NoFile:
     unit_rows = 1
 
     def __init__(self, name: str, num_rows: int) -> None:
-        self.layout = Layout(
+        self.layout = VariableLayout(
             name,
             "",
             (num_rows,),

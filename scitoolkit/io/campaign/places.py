@@ -12,7 +12,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.loader.hdf5 import open_hdf5
 from scitoolkit.io.loader.packing import Packing
@@ -55,7 +55,7 @@ def require_same_places(segments: Segments, channels: Iterable[Channel]) -> None
                 raise _elsewhere(path, header, corners, first, own[path], "cells of a simulation")
 
 
-def _role(stored: Stored, dims: set[str]) -> str:
+def _role(stored: StoredArray, dims: set[str]) -> str:
     """Return whether a variable holds the latitudes or longitudes of cells, else ""."""
     if len(stored.shape) < 2 or not set(stored.dims[-2:]) <= dims or 1 in stored.shape[-2:]:
         return ""
@@ -63,7 +63,7 @@ def _role(stored: Stored, dims: set[str]) -> str:
     return role if role in ("latitude", "longitude") else ""
 
 
-def _corners(header: Header, path: str, role: str) -> np.ndarray:
+def _corners(header: FileHeader, path: str, role: str) -> np.ndarray:
     """Return the values at (first, first), (last, first), (first, last), (last, last), (4,)."""
     stored = header.variables[path]
     ends = [(0, 0), (-1, 0), (0, -1), (-1, -1)]
@@ -97,7 +97,12 @@ def _same(own: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _elsewhere(
-    path: str, header: Header, corners: np.ndarray, first: Header, own: np.ndarray, what: str
+    path: str,
+    header: FileHeader,
+    corners: np.ndarray,
+    first: FileHeader,
+    own: np.ndarray,
+    what: str,
 ) -> DataError:
     texts = [", ".join(f"{n:g}" for n in values) for values in (corners, own)]
     return DataError(

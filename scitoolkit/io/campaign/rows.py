@@ -16,7 +16,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.headers import Stored
+from scitoolkit.io.campaign.headers import StoredArray
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
 from scitoolkit.io.campaign.opened import last_opened
 from scitoolkit.io.campaign.parameters import ParameterRows, RowValues
@@ -28,7 +28,7 @@ from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES, Packing
-from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedReader
+from scitoolkit.io.loader.rows import CopyingReader, RowReader, StridedReader, VariableLayout
 
 MAX_HANDLES = 64
 _MAX_FILES = 2048
@@ -51,7 +51,7 @@ class SegmentReader:
     def __init__(
         self,
         reader: RowReader,
-        layout: Layout,
+        layout: VariableLayout,
         static: bool,
         boxed: bool = False,
         picks: Mapping[int, np.ndarray] | None = None,
@@ -134,10 +134,10 @@ class XarrayReader(CopyingReader):
     unit_rows = 1
     file: DataFile | None = None
 
-    def __init__(self, layout: Layout, format: type[Format]) -> None:
+    def __init__(self, layout: VariableLayout, format: type[Format]) -> None:
         self.layout, self.format, self.counter = layout, format, Counter()
 
-    def with_layout(self, layout: Layout) -> XarrayReader:
+    def with_layout(self, layout: VariableLayout) -> XarrayReader:
         """Return a reader of the same variable with another axis or crop."""
         return XarrayReader(layout, self.format)
 
@@ -315,7 +315,7 @@ class CampaignRows(RowSet):
         for segment in np.flatnonzero(np.array([s.virtual for s in of_kinds])[kind]).tolist():
             self.reader(segment)  # raises if files behind a virtual dataset are missing
 
-    def _packing(self, segment: int, stored: Stored) -> Packing:
+    def _packing(self, segment: int, stored: StoredArray) -> Packing:
         schema = self.files.segments.table.schema[self.files.segments.file[segment]]
         native = formats.get(self.files.segments.table.schemas[schema].format).native_hdf5
         if native and not self.array.centring:
@@ -348,7 +348,7 @@ class CampaignRows(RowSet):
         # Layout of the rows for the loader, with the chunks along the axis of the rows.
         chunks = None if stored.chunks is None else (stored.chunks[axis], *self.row_shape)
         dims = tuple(r for r in roles if r not in (TIME, SIMULATION))
-        seen = Layout(
+        seen = VariableLayout(
             self.name,
             stored.path,
             shape,
@@ -527,7 +527,7 @@ def _sizes(array: Array, parts: Sequence[slice]) -> list[int]:
     ]
 
 
-def _unit_rows(stored: Stored, axis: int | None, kind: type[Format]) -> int:
+def _unit_rows(stored: StoredArray, axis: int | None, kind: type[Format]) -> int:
     """Return the minimum number of rows per read."""
     if axis is None or stored.chunks is None or not kind.has_row_readers():
         return 1
@@ -535,12 +535,12 @@ def _unit_rows(stored: Stored, axis: int | None, kind: type[Format]) -> int:
     return 1 if cut else stored.chunks[axis]
 
 
-def _chunk_rows(stored: Stored, axis: int | None) -> int:
+def _chunk_rows(stored: StoredArray, axis: int | None) -> int:
     return 1 if axis is None or stored.chunks is None else stored.chunks[axis]
 
 
 def _in_place(
-    segments: Segments, segment: int, stored: Mapping[str, Stored]
+    segments: Segments, segment: int, stored: Mapping[str, StoredArray]
 ) -> dict[str, StridedReader]:
     """Return readers of arrays whose offsets are in the index, without opening the file's format.
 
@@ -559,7 +559,7 @@ def _in_place(
     readers = {}
     for name, s in stored.items():
         dtype = np.dtype(s.dtype)
-        layout = Layout(
+        layout = VariableLayout(
             s.name,
             path,
             s.shape,
@@ -582,8 +582,8 @@ def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, 
     kind = segments.header(int(segments.file[segment])).format
     stored = {segments.array_name(segment, p): p for p in paths}
 
-    def along_first(**layout: Any) -> Layout:
-        return Layout(**layout, axis=0, crop=tuple(slice(0, n) for n in layout["shape"]))
+    def along_first(**layout: Any) -> VariableLayout:
+        return VariableLayout(**layout, axis=0, crop=tuple(slice(0, n) for n in layout["shape"]))
 
     if not kind.has_row_readers():
         return {p: XarrayReader(_xarray_layout(path, p, kind, along_first), kind) for p in paths}
@@ -592,8 +592,8 @@ def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, 
 
 
 def _xarray_layout(
-    path: Path, name: str, kind: type[Format], make: Callable[..., Layout]
-) -> Layout:
+    path: Path, name: str, kind: type[Format], make: Callable[..., VariableLayout]
+) -> VariableLayout:
     array = last_opened(kind, path)[name]
     return make(
         name=name,

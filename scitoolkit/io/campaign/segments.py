@@ -17,8 +17,8 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.file_names import name_parts
-from scitoolkit.io.campaign.files import Found
-from scitoolkit.io.campaign.headers import Header, Stored, full_name
+from scitoolkit.io.campaign.files import CampaignFiles
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
 from scitoolkit.io.campaign.layouts import (
     SIMULATION,
     TIME,
@@ -28,7 +28,7 @@ from scitoolkit.io.campaign.layouts import (
     missing_field,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
-from scitoolkit.io.campaign.series import Series, require_same_step, simulations
+from scitoolkit.io.campaign.series import FileRows, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
 from scitoolkit.io.meanings import other_meaning
 
@@ -58,7 +58,7 @@ class Segments:
         turns: {segment: (dim, flip, shift, size) of dims in another order, see `turns.Turn`}.
     """
 
-    files: Found
+    files: CampaignFiles
     table: HeaderTable
     groups: list[str]
     file: np.ndarray
@@ -72,7 +72,7 @@ class Segments:
     turns: dict[int, list[tuple[str, bool, int, int]]] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, files: Found, table: HeaderTable) -> Segments:
+    def empty(cls, files: CampaignFiles, table: HeaderTable) -> Segments:
         """Return files without segments."""
         columns: dict[str, Any] = {name: np.empty(0, np.int64) for name in _COLUMNS}
         return cls(files, table, [], **columns, labels=[])
@@ -89,7 +89,7 @@ class Segments:
         """Return the files with rows, in the order of the segments."""
         return [self.files.paths[i] for i in dict.fromkeys(self.file.tolist())]
 
-    def header(self, file: int) -> Header:
+    def header(self, file: int) -> FileHeader:
         """Return the header of a file."""
         return self.table.header(file, self.files.paths[file])
 
@@ -98,7 +98,7 @@ class Segments:
         group = self.groups[self.group[segment]]
         return full_name(group, path)
 
-    def stored(self, segment: int, path: str) -> Stored:
+    def stored(self, segment: int, path: str) -> StoredArray:
         """Return the metadata of a segment's array."""
         schema = self.table.schemas[self.table.schema[self.file[segment]]]
         return schema.variables[self.array_name(segment, path)]
@@ -119,7 +119,7 @@ class Segments:
         # were written.
         if stored is not None and stored.values is not None and layout.written(header) is not None:
             stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
-        series = Series.of(
+        series = FileRows.of(
             str(header.path),
             0,
             group,
@@ -131,7 +131,7 @@ class Segments:
         )
         return series.times(options.sample_dim)
 
-    def reference(self, options: Options) -> Header:
+    def reference(self, options: Options) -> FileHeader:
         """Return the header that the others must match.
 
         It is the first, or with `on_error: skip` the first of the most common kind.
@@ -179,7 +179,7 @@ class Segments:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Segments:
         """Return segments from the JSON types of `to_json`."""
-        files = Found(
+        files = CampaignFiles(
             found["paths"],
             np.array(found["sizes"], np.int64),
             np.array(found["modified"], np.int64),
@@ -200,7 +200,7 @@ class Segments:
 
 def find_segments(
     files: Segments,
-    first: Header,
+    first: FileHeader,
     layout: type[Layout],
     used: Mapping[str, Array],
     options: Options,
@@ -225,7 +225,7 @@ def find_segments(
         skipped[name] = str(error)
 
     _require_one_tile(files.files.paths)
-    series: list[Series] = []
+    series: list[FileRows] = []
     reading = _Rows(first, layout, used, options)
     for number, path in enumerate(files.files.paths):
         try:
@@ -285,7 +285,7 @@ def _require_one_tile(paths: Sequence[str]) -> None:
 
 
 def _without_incomplete(
-    grouped: dict[str, list[Series]],
+    grouped: dict[str, list[FileRows]],
     skipped: dict[str, str],
     paths: Sequence[str],
     options: Options,
@@ -301,7 +301,7 @@ def _without_incomplete(
 
 
 def _columns(
-    files: Segments, grouped: Mapping[str, Sequence[Series]], skipped: dict[str, str]
+    files: Segments, grouped: Mapping[str, Sequence[FileRows]], skipped: dict[str, str]
 ) -> Segments:
     ordered = [s for members in grouped.values() for s in members]
     breaks = {k: list(s.breaks) for k, s in enumerate(ordered) if s.breaks}
@@ -326,12 +326,12 @@ class _Rows:
     """Series of files; arrays are compared with those of the first file once per schema."""
 
     def __init__(
-        self, first: Header, layout: type[Layout], used: Mapping[str, Array], options: Options
+        self, first: FileHeader, layout: type[Layout], used: Mapping[str, Array], options: Options
     ) -> None:
         self.first, self.layout, self.used, self.options = first, layout, used, options
         self.checked: dict[int, list[tuple[str, int | None, int | None]]] = {}
 
-    def of(self, files: Segments, number: int, path: str) -> Iterator[Series]:
+    def of(self, files: Segments, number: int, path: str) -> Iterator[FileRows]:
         """Yield the series of a file."""
         header = files.header(number)
         at = files.table.schema[number]
@@ -347,7 +347,7 @@ class _Rows:
             step = self.layout.step(header, group)
             constants = constants_of(header) if len(files.files.paths) > 1 else {}
             for member in range(members) if members is not None else [-1]:
-                yield Series.of(
+                yield FileRows.of(
                     path,
                     number,
                     group,
@@ -360,7 +360,7 @@ class _Rows:
                     constants,
                 )
 
-    def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:
+    def _extents(self, header: FileHeader, group: str) -> tuple[int | None, int | None]:
         """Return the numbers of simulations and rows of a group of a file."""
         arrays = {a.path: a for a in self.layout.arrays(header, self.options).values()}
         arrays_of_file = []
@@ -385,7 +385,9 @@ class _Rows:
         return _extent(arrays_of_file, SIMULATION, header), count
 
 
-def _require_same(found: Array, expected: Array, name: str, header: Header, first: Header) -> None:
+def _require_same(
+    found: Array, expected: Array, name: str, header: FileHeader, first: FileHeader
+) -> None:
     def space(array: Array) -> list[tuple[str, int]]:
         pairs = zip(array.roles, array.shape, strict=False)
         return [(r, n) for r, n in pairs if r not in (TIME, SIMULATION)]
@@ -407,7 +409,7 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
 
 
 def _require_same_meaning(
-    stored: Stored, expected: Stored | None, header: Header, first: Header
+    stored: StoredArray, expected: StoredArray | None, header: FileHeader, first: FileHeader
 ) -> None:
     differs = other_meaning(expected.attrs, stored.attrs) if expected is not None else None
     if differs is not None:
@@ -419,7 +421,7 @@ def _require_same_meaning(
         )
 
 
-def _extent(arrays: Sequence[Array], role: str, header: Header) -> int | None:
+def _extent(arrays: Sequence[Array], role: str, header: FileHeader) -> int | None:
     """Return the common extent of the axes with a role; None if no array has one."""
     sizes = {a.path: n for a in arrays if (n := a.size(role)) is not None}
     if len(set(sizes.values())) > 1:

@@ -22,7 +22,7 @@ from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
-from scitoolkit.io.campaign.headers import Stored
+from scitoolkit.io.campaign.headers import StoredArray
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
 from scitoolkit.io.campaign.row_times import GAP, gaps_of, require_increasing, unpacked
 
@@ -35,7 +35,7 @@ _CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
 
 
 @dataclass(frozen=True)
-class Series:
+class FileRows:
     """Consecutive rows of one simulation in one file.
 
     Attributes:
@@ -72,12 +72,12 @@ class Series:
         group: str,
         member: int,
         count: int | None,
-        stored: Stored | None,
+        stored: StoredArray | None,
         layout: type[Layout],
         options: Options,
         step: tuple[str, int] | None = None,
         constants: Constants | None = None,
-    ) -> Series:
+    ) -> FileRows:
         """Return the rows with their times.
 
         Raises:
@@ -150,7 +150,7 @@ class Series:
         return self.calendar.get("units"), self.calendar.get("calendar")
 
 
-def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
     """Return the series of every simulation by name, in the order of rows.
 
     Files are parts of one simulation if their times continue with the same step; otherwise each
@@ -168,9 +168,9 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
     return _by_times(series, options)
 
 
-def _by_steps(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+def _by_steps(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
     """Return samples sorted by the simulation and step stated in their files."""
-    parts: dict[str, list[Series]] = {}
+    parts: dict[str, list[FileRows]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
         assert one.step is not None
         parts.setdefault(one.step[0], []).append(one)
@@ -180,7 +180,9 @@ def _by_steps(series: Sequence[Series], options: Options) -> dict[str, list[Seri
     }
 
 
-def _with_breaks(samples: Sequence[Series], steps: Sequence[int], options: Options) -> list[Series]:
+def _with_breaks(
+    samples: Sequence[FileRows], steps: Sequence[int], options: Options
+) -> list[FileRows]:
     """Return the samples of a simulation with the breaks where files between them are missing.
 
     Args:
@@ -200,7 +202,7 @@ def _with_breaks(samples: Sequence[Series], steps: Sequence[int], options: Optio
     return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
 
 
-def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
     one_each = len({s.path for s in series}) == len(series)
     if options.files == "auto" and not one_each:
         return _members(series, options) or _named(series)
@@ -233,9 +235,9 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
     return _named(series)
 
 
-def _members(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+def _members(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
     """Return the members of files that each hold all of them, if their times continue; else {}."""
-    by_member: dict[tuple[str, int], list[Series]] = {}
+    by_member: dict[tuple[str, int], list[FileRows]] = {}
     for one in series:
         by_member.setdefault((one.group, one.member), []).append(one)
     paths = {s.path for s in series}
@@ -256,13 +258,13 @@ def _members(series: Sequence[Series], options: Options) -> dict[str, list[Serie
     return {parts[0].name: parts for parts in whole if parts}
 
 
-def _parameters(series: Sequence[Series]) -> list[str]:
+def _parameters(series: Sequence[FileRows]) -> list[str]:
     """Return the names of the constants in which files differ, none where times are unknown."""
     times = [None if s.stored is None else s.stored for s in series]
     return differing([s.constants for s in series], times)
 
 
-def _require_no_repeated_row(series: Sequence[Series]) -> None:
+def _require_no_repeated_row(series: Sequence[FileRows]) -> None:
     """Refuse files that each begin within the one before, as restarts write them.
 
     As separate simulations they would put one solution into training and test.
@@ -289,7 +291,7 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     )
 
 
-def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
+def _named(series: Sequence[FileRows]) -> dict[str, list[FileRows]]:
     """Return every series as a simulation with a unique name."""
     names = [s.name for s in series]
     if len(set(names)) < len(names):
@@ -299,16 +301,16 @@ def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
     return {name: [s] for name, s in zip(names, series, strict=True)}
 
 
-def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
+def _sets(series: Sequence[FileRows]) -> dict[str, list[FileRows]]:
     """Group files whose names differ only in the last number, and with the same parameters."""
-    by_name: dict[str, list[Series]] = {}
+    by_name: dict[str, list[FileRows]] = {}
     for one in series:
         # CMIP and ERA5 end names with the first and last date of a file.
         stem = re.sub(r"\d{4,14}-\d{4,14}(?=\D*$)", "", stem_of(one.path))
         stem = stem if stem != stem_of(one.path) else re.sub(r"\d+(?=\D*$)", "", stem)
         key = os.path.join(os.path.dirname(one.path), stem)
         by_name.setdefault(key, []).append(one)
-    sets: dict[str, list[Series]] = {}
+    sets: dict[str, list[FileRows]] = {}
     for key, members in by_name.items():
         names = _parameters(members)
         for one in members:
@@ -318,8 +320,8 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def _in_time(
-    series: Sequence[Series], options: Options, required: bool = False
-) -> list[Series] | None:
+    series: Sequence[FileRows], options: Options, required: bool = False
+) -> list[FileRows] | None:
     """Return parts in the order of their times; None if the times do not continue evenly.
 
     Raises:
@@ -385,12 +387,12 @@ def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
     return bool((gaps >= low).all() and (gaps <= high).all())
 
 
-def _stored(series: Series) -> np.ndarray:
+def _stored(series: FileRows) -> np.ndarray:
     assert series.stored is not None
     return series.stored
 
 
-def _clocks(series: Sequence[Series]) -> list[np.ndarray]:
+def _clocks(series: Sequence[FileRows]) -> list[np.ndarray]:
     """Return the times of several parts on a common clock, as float64; dates in nanoseconds.
 
     Raises:
@@ -413,11 +415,11 @@ def _clocks(series: Sequence[Series]) -> list[np.ndarray]:
         raise _other_clock(other, first) from None
 
 
-def _is_date(series: Series) -> bool:
+def _is_date(series: FileRows) -> bool:
     return " since " in str(series.clock[0] or "")
 
 
-def _in_unit_of(series: Series, first: Series) -> np.ndarray:
+def _in_unit_of(series: FileRows, first: FileRows) -> np.ndarray:
     """Return plain times in the unit of the first part."""
     own, unit = (str(s.clock[0] or "") for s in (series, first))
     values = _stored(series).astype(np.float64)
@@ -429,8 +431,8 @@ def _in_unit_of(series: Series, first: Series) -> np.ndarray:
     return values * line[0]
 
 
-def _other_clock(series: Series, first: Series) -> DataError:
-    def text(one: Series) -> str:
+def _other_clock(series: FileRows, first: FileRows) -> DataError:
+    def text(one: FileRows) -> str:
         unit, calendar = one.clock
         return f"unit {unit or 'unknown'}" + (f", calendar {calendar}" if calendar else "")
 
@@ -442,7 +444,7 @@ def _other_clock(series: Series, first: Series) -> DataError:
     )
 
 
-def _decoded(series: Series) -> np.ndarray:
+def _decoded(series: FileRows) -> np.ndarray:
     times = series.times("time")
     assert times is not None
     return times.values
@@ -456,7 +458,7 @@ def _difference(later: Any, earlier: Any) -> float:
 
 
 def require_same_step(
-    grouped: dict[str, list[Series]], refuse: Callable[[str, DataError], None]
+    grouped: dict[str, list[FileRows]], refuse: Callable[[str, DataError], None]
 ) -> None:
     """Reject simulations whose median time step differs from that of the others.
 
@@ -488,10 +490,10 @@ def require_same_step(
             )
 
 
-def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+def _by_names(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
-    samples: dict[str, list[tuple[int, Series]]] = {}
+    samples: dict[str, list[tuple[int, FileRows]]] = {}
     for (simulation, step), one in zip(keys, series, strict=True):
         samples.setdefault(simulation, []).append((step, one))
     out = {}

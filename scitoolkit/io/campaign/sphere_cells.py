@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
-from scitoolkit.io.campaign.headers import Header, Stored, full_name
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
 from scitoolkit.io.campaign.layouts import Plain, named_dims
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.coordinates import READ_ERRORS
@@ -183,7 +183,7 @@ def _bounds(
     return in_degrees(values, {"units": units}, where)
 
 
-def _first(campaign: Campaign) -> tuple[Header, str]:
+def _first(campaign: Campaign) -> tuple[FileHeader, str]:
     """Return the header of the first segment, and its group."""
     segments = campaign.segments
     return segments.header(int(segments.file[0])), segments.groups[segments.group[0]]
@@ -335,7 +335,7 @@ def _is_rotated(attributes: Mapping[str, Any]) -> bool:
     return str(attributes.get("standard_name", "")).startswith("grid_")
 
 
-def _values(header: Header, stored: Stored) -> np.ndarray:
+def _values(header: FileHeader, stored: StoredArray) -> np.ndarray:
     """Return the values of an array, as float64.
 
     Raises:

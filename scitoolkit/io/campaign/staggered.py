@@ -19,13 +19,13 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.headers import FileHeader
 from scitoolkit.io.campaign.layouts import Array, Centring, Options, Plain, chosen_dims
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.turns import period_of
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import ATTRIBUTES, Packing
-from scitoolkit.io.loader.rows import Layout
+from scitoolkit.io.loader.rows import VariableLayout
 
 _logger = get_logger(__name__)
 _FIX = "data.staggered=stored, with fields of one grid"
@@ -64,7 +64,7 @@ class Pair:
     twin: bool = False
 
 
-def pairs_of(header: Header, dims: Iterable[str]) -> dict[str, Pair]:
+def pairs_of(header: FileHeader, dims: Iterable[str]) -> dict[str, Pair]:
     """Return {dim of faces: its pair} among the dims of a file."""
     present = set(dims)
     pairs: dict[str, Pair] = {}
@@ -80,7 +80,7 @@ def pairs_of(header: Header, dims: Iterable[str]) -> dict[str, Pair]:
     return {d: pair for d, pair in pairs.items() if d in present and pair.centre in present}
 
 
-def _of_comodo(header: Header) -> dict[str, Pair]:
+def _of_comodo(header: FileHeader) -> dict[str, Pair]:
     """Return the pairs of coordinates with one `axis`, of which one is shifted by half a cell."""
     vectors = {v.dims[0]: v.attrs for v in header.variables.values() if len(v.shape) == 1}
     axes = {d: str(a["axis"]).upper() for d, a in vectors.items() if "axis" in a}
@@ -95,7 +95,7 @@ def _of_comodo(header: Header) -> dict[str, Pair]:
     return pairs
 
 
-def _of_sgrid(header: Header) -> dict[str, Pair]:
+def _of_sgrid(header: FileHeader) -> dict[str, Pair]:
     """Return the pairs that a variable of SGRID with the topology of the grid states."""
     pairs: dict[str, Pair] = {}
     for attrs in (v.attrs for v in header.variables.values()):
@@ -174,7 +174,7 @@ def centred(
     return {n: replace(c, array=made[c.array.path]) for n, c in channels.items()}
 
 
-def _require_no_entry(header: Header, options: Options, centres: Mapping[str, str]) -> None:
+def _require_no_entry(header: FileHeader, options: Options, centres: Mapping[str, str]) -> None:
     """Raise if one entry is read of centres between which faces lie that keep all of theirs.
 
     Raises:
@@ -232,7 +232,7 @@ class _Place:
     period: int = 0
 
 
-def _place(header: Header, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _Place:
+def _place(header: FileHeader, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _Place:
     faces, cells = sizes[dim], sizes[pair.centre]
     if pair.twin and faces == cells:
         return _Place(pair.centre, None, 0, cells)
@@ -254,7 +254,7 @@ def _place(header: Header, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _P
     return _Place(pair.centre, shift, low, high, period)
 
 
-def _closes(header: Header, dim: str) -> bool:
+def _closes(header: FileHeader, dim: str) -> bool:
     """Return whether the centres of a dim go once around, by their coordinate."""
     stored = Plain.coordinate(header, "", dim)
     points = None if stored is None else stored.points
@@ -263,14 +263,14 @@ def _closes(header: Header, dim: str) -> bool:
     return period_of(dim, ((dim,), points, stored.attrs)) is not None
 
 
-def _sizes(header: Header, arrays: Iterable[Array]) -> dict[str, int]:
+def _sizes(header: FileHeader, arrays: Iterable[Array]) -> dict[str, int]:
     """Return the extent of every dim of a file."""
     sizes = {d: n for v in header.variables.values() for d, n in zip(v.dims, v.shape, strict=True)}
     return sizes | {d: n for a in arrays for d, n in zip(a.roles, a.shape, strict=True)}
 
 
 def _require_paired(
-    header: Header, array: Array, pairs: Mapping[str, Pair], centres: set[str]
+    header: FileHeader, array: Array, pairs: Mapping[str, Pair], centres: set[str]
 ) -> None:
     """Raise if a dim of an array is marked as staggered, but has no centres.
 
@@ -333,7 +333,7 @@ class CentredReader:
         layout: what to read, of the array at the centres; all of it by default.
     """
 
-    def __init__(self, inner: Any, array: Array, layout: Layout | None = None) -> None:
+    def __init__(self, inner: Any, array: Array, layout: VariableLayout | None = None) -> None:
         self.inner, self.array = inner, array
         self._packing = Packing.of(np.dtype(inner.layout.dtype), inner.layout.attrs)
         dtype = self._packing.unpack(np.zeros(1, inner.layout.dtype), exact=True).dtype
@@ -356,7 +356,7 @@ class CentredReader:
             )
         self.layout = layout
 
-    def with_layout(self, layout: Layout) -> CentredReader:
+    def with_layout(self, layout: VariableLayout) -> CentredReader:
         """Return a reader of the same array with another axis or crop."""
         reader = CentredReader(self.inner, self.array, layout)
         reader.counter = self.counter

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
-from scitoolkit.io.campaign.headers import Header, full_name, read_header
+from scitoolkit.io.campaign.headers import FileHeader, full_name, read_header
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     TIME,
@@ -101,7 +101,7 @@ def survey(
     return Survey(campaign, options, moving, still, remarks)
 
 
-def _chosen(header: Header, options: Options, level: str, member: str) -> Options:
+def _chosen(header: FileHeader, options: Options, level: str, member: str) -> Options:
     """Return the options with the level and the member to read.
 
     Raises:
@@ -134,7 +134,7 @@ def _chosen(header: Header, options: Options, level: str, member: str) -> Option
     return replace(options, select=select or None)
 
 
-def _require_dim(header: Header, name: str, options: Options) -> None:
+def _require_dim(header: FileHeader, name: str, options: Options) -> None:
     """Raise if a named dim is none of the file's.
 
     Raises:
@@ -148,7 +148,7 @@ def _require_dim(header: Header, name: str, options: Options) -> None:
         )
 
 
-def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:
+def _named(header: FileHeader, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:
     """Return options with guessed names for unnamed dims, and a remark about the guess.
 
     Raises:
@@ -175,7 +175,7 @@ def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, li
     return Options(dims=names), [f"the file does not name its dims: {', '.join(names)} is a guess"]
 
 
-def _is_single(header: Header, options: Options) -> bool:
+def _is_single(header: FileHeader, options: Options) -> bool:
     """Return whether a file is a single sample: none of its fields has a time axis."""
     arrays = layout_of(header).arrays(header, options).values()
     return not any(TIME in a.roles for a in arrays if len(a.shape) > 1)
@@ -187,7 +187,7 @@ def _space(array: Array) -> tuple[tuple[str, int], ...]:
 
 
 def _variables(
-    header: Header, options: Options, all_move: bool
+    header: FileHeader, options: Options, all_move: bool
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the time-dependent and the static fields on the largest grid, and what is left out."""
     arrays = layout_of(header).arrays(header, options)
@@ -232,7 +232,7 @@ def _variables(
     return moving, [n for n in here if n not in moving], left_out
 
 
-def _require_no_runs(header: Header) -> None:
+def _require_no_runs(header: FileHeader) -> None:
     """Raise if numbered groups that are named like simulations hold the same variables.
 
     Raises:
@@ -258,7 +258,7 @@ def _require_no_runs(header: Header) -> None:
         )
 
 
-def _first(header: Header, array: Array) -> str:
+def _first(header: FileHeader, array: Array) -> str:
     """Return the full name of an array in the first group of a file."""
     group = layout_of(header).groups(header)[0]
     return full_name(group, array.path)

@@ -22,7 +22,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.processes import available_cores
-from scitoolkit.io.campaign.headers import Header, Schema, Stored, read_header
+from scitoolkit.io.campaign.headers import FileHeader, Schema, StoredArray, read_header
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 PARALLEL_FROM = 2000
@@ -46,7 +46,7 @@ class HeaderTable:
     faults: dict[int, dict[str, str]] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def header(self, number: int, path: str) -> Header:
+    def header(self, number: int, path: str) -> FileHeader:
         """Return the header of a file.
 
         Raises:
@@ -60,7 +60,7 @@ class HeaderTable:
             part = raw[begin : begin + stored.nbytes]
             values[stored.name] = np.frombuffer(part, stored.dtype).reshape(stored.shape)
             begin += stored.nbytes
-        return Header(Path(path), schema, values)
+        return FileHeader(Path(path), schema, values)
 
     def add(self, schema: Schema | None, values: bytes, fault: dict[str, str]) -> None:
         """Append the header of the next file, or its fault if `schema` is None."""
@@ -116,12 +116,12 @@ def schema_text(schema: Schema) -> str:
 
 
 def _schema(found: Sequence[Any]) -> Schema:
-    def stored(entry: dict[str, Any]) -> Stored:
+    def stored(entry: dict[str, Any]) -> StoredArray:
         lists: dict[str, Any] = {
             k: tuple(entry[k]) if entry[k] is not None else None
             for k in ("shape", "dims", "chunks")
         }
-        return Stored(**{**entry, **lists})
+        return StoredArray(**{**entry, **lists})
 
     name, variables, attrs = found
     return Schema(name, {v["name"]: stored(v) for v in variables}, attrs)

@@ -23,7 +23,7 @@ from scitoolkit.io.missing_attributes import FILLS, missing_numbers, number_of
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scitoolkit.io.loader.rows import Layout, RowReader
+    from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 Block = tuple[slice | int, ...]
 
@@ -167,7 +167,7 @@ class Format(NeedsPackages, ABC):
         cls,
         path: Path,
         names: list[str],
-        layout_of: Callable[..., Layout],
+        layout_of: Callable[..., VariableLayout],
         *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:
@@ -176,8 +176,8 @@ class Format(NeedsPackages, ABC):
         Args:
             path: the file.
             names: variables.
-            layout_of: returns the `Layout` for name, path, shape, dims, dtype, chunks, filters and
-                attrs of a variable; it adds the sample axis and the crop.
+            layout_of: returns the `VariableLayout` for name, path, shape, dims, dtype, chunks,
+                filters and attrs of a variable; it adds the sample axis and the crop.
             allow_unwritten: whether to read fill values in chunks that were never written.
 
         Raises:

@@ -34,7 +34,7 @@ from scitoolkit.io.unfailing_file import UnfailingFile
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scitoolkit.io.loader.rows import Layout, RowReader
+    from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -92,7 +92,7 @@ class Hdf5(Format):
         cls,
         path: Path,
         names: list[str],
-        layout_of: Callable[..., Layout],
+        layout_of: Callable[..., VariableLayout],
         *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:

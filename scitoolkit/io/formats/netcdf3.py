@@ -16,7 +16,7 @@ from scitoolkit.io.loader.rows import require_written
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scitoolkit.io.loader.rows import Layout, RowReader
+    from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 
 class NetCDF3(Format):
@@ -68,7 +68,7 @@ class NetCDF3(Format):
         cls,
         path: Path,
         names: list[str],
-        layout_of: Callable[..., Layout],
+        layout_of: Callable[..., VariableLayout],
         *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:

@@ -20,7 +20,7 @@ from scitoolkit.io.numpy_file import DAMAGED
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scitoolkit.io.loader.rows import Layout, RowReader
+    from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 _LOCAL_HEADER = 30
 
@@ -89,7 +89,7 @@ class Npz(Format):
         cls,
         path: Path,
         names: list[str],
-        layout_of: Callable[..., Layout],
+        layout_of: Callable[..., VariableLayout],
         *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:
@@ -154,7 +154,7 @@ def _numbers(archive: Any, name: str) -> np.ndarray | None:
     return array if array.dtype.kind in "biufc" else None
 
 
-def _along_first(layout: Layout) -> Layout:
+def _along_first(layout: VariableLayout) -> VariableLayout:
     return replace(layout, axis=0, crop=tuple(slice(0, n) for n in layout.shape))
 
 

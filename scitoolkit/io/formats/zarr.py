@@ -26,7 +26,7 @@ from scitoolkit.io.loader.zarr import tell_absent, unwritten_entries, zarr_reade
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scitoolkit.io.loader.rows import Layout, RowReader
+    from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 MAX_CHUNK_VALUES = 2**22
 
@@ -91,7 +91,7 @@ class Zarr(Format):
         cls,
         path: Path,
         names: list[str],
-        layout_of: Callable[..., Layout],
+        layout_of: Callable[..., VariableLayout],
         *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:

@@ -33,9 +33,9 @@ from scitoolkit.io.loader.rows import (
     ChunkReader,
     ChunkTable,
     CopyingReader,
-    Layout,
     RowReader,
     StridedReader,
+    VariableLayout,
     missing_variable,
     whole_layout,
 )
@@ -59,7 +59,7 @@ _FILTER_NAMES = {
     32026: "blosc2",
 }
 
-MakeLayout = Callable[..., Layout]
+MakeLayout = Callable[..., VariableLayout]
 
 
 def open_hdf5(path: Path) -> h5py.File:
@@ -102,7 +102,8 @@ def hdf5_readers(
     Args:
         path: the file.
         names: variables.
-        layout_of: returns the `Layout` for the metadata of a variable; see `Format.row_readers`.
+        layout_of: returns the `VariableLayout` for the metadata of a variable; see
+            `Format.row_readers`.
         allow_unwritten: whether to read fill values in chunks that were never written.
 
     Raises:
@@ -285,7 +286,7 @@ def implied_fill(dataset: h5py.Dataset, attributes: Mapping[str, Any]) -> dict[s
 
 
 def _reader(
-    dataset: h5py.Dataset, layout: Layout, file: DataFile, allow_unwritten: bool
+    dataset: h5py.Dataset, layout: VariableLayout, file: DataFile, allow_unwritten: bool
 ) -> RowReader:
     through_library = LibraryReader(layout, file, _files_behind(dataset, layout))
     codes = [code for code, *_ in _filters(dataset)]
@@ -346,11 +347,13 @@ def _agrees(reader: RowReader, dataset: h5py.Dataset) -> bool:
     return values.tobytes() == _through_library(dataset, layout, row, row + 1).tobytes()
 
 
-def _through_library(dataset: h5py.Dataset, layout: Layout, first: int, last: int) -> np.ndarray:
+def _through_library(
+    dataset: h5py.Dataset, layout: VariableLayout, first: int, last: int
+) -> np.ndarray:
     return np.moveaxis(dataset[layout.window(first, last)], layout.axis, 0)
 
 
-def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
+def _files_behind(dataset: h5py.Dataset, layout: VariableLayout) -> list[Path]:
     """Return the other files that contain a dataset's values.
 
     HDF5 returns fill values without an error if one is missing or too short.
@@ -427,7 +430,7 @@ class LibraryReader(CopyingReader):
 
     holds_handle: ClassVar[bool] = True
 
-    def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
+    def __init__(self, layout: VariableLayout, file: DataFile, behind: list[Path]) -> None:
         self.layout = layout
         self.file: DataFile = file
         self.behind: list[DataFile] = [DataFile(path) for path in behind]
@@ -437,7 +440,7 @@ class LibraryReader(CopyingReader):
         self.counter: Counter = Counter()
         self.handle = _Handle(layout.path)
 
-    def with_layout(self, layout: Layout) -> LibraryReader:
+    def with_layout(self, layout: VariableLayout) -> LibraryReader:
         """Return a reader of the same variable with another axis or crop."""
         other = LibraryReader(layout, self.file, [])
         other.behind, other.unwritten = self.behind, self.unwritten

@@ -15,14 +15,14 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.loader.rows import Layout
+from scitoolkit.io.loader.rows import VariableLayout
 
 Runs = list[np.ndarray]
 """For each axis (runs, 2): first and last + 1 of the stretches of a selection."""
 _CELLS = 2**24
 
 
-def require_mapped(dataset: h5py.Dataset, layout: Layout) -> None:
+def require_mapped(dataset: h5py.Dataset, layout: VariableLayout) -> None:
     """Raise if a virtual dataset has cells that no source provides, or that no source wrote.
 
     Raises:
@@ -128,7 +128,7 @@ def _pieces(cut: np.ndarray, runs: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
-def _require_written(dataset: h5py.Dataset, sources: Sequence[Any], layout: Layout) -> None:
+def _require_written(dataset: h5py.Dataset, sources: Sequence[Any], layout: VariableLayout) -> None:
     """Raise if a source is absent from its file, too small, or was never written.
 
     Raises:
@@ -144,7 +144,7 @@ def _require_written(dataset: h5py.Dataset, sources: Sequence[Any], layout: Layo
                 _require_sources(file, members, layout)
 
 
-def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) -> None:
+def _require_sources(file: h5py.File, sources: Iterator[Any], layout: VariableLayout) -> None:
     for source in sources:
         stored = file.get(source.dset_name)
         fault = "has no such dataset"
@@ -159,7 +159,7 @@ def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) ->
             )
 
 
-def rows_from(dataset: h5py.Dataset, file: str, layout: Layout) -> str:
+def rows_from(dataset: h5py.Dataset, file: str, layout: VariableLayout) -> str:
     """Return the first and last row of a dataset whose values are in another file, as text.
 
     Args:
@@ -173,7 +173,7 @@ def rows_from(dataset: h5py.Dataset, file: str, layout: Layout) -> str:
     return _rows([s for s in sources if Path(s.file_name).name == file], layout)
 
 
-def _rows(sources: Sequence[Any], layout: Layout) -> str:
+def _rows(sources: Sequence[Any], layout: VariableLayout) -> str:
     parts = [runs[layout.axis] for s in sources for runs in _selected(s.vspace, layout.shape)]
     ends = np.concatenate([part.reshape(-1, 2) for part in parts])
     return f"{ends.min()} to {ends.max() - 1}"

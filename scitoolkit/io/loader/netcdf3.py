@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.io._netcdf3 import classic_variables, require_whole_netcdf3
 from scitoolkit.io.loader.files import DataFile
-from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader, missing_variable
+from scitoolkit.io.loader.rows import RowReader, StridedReader, VariableLayout, missing_variable
 
 _FILLS = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i4": -2147483647, "i2": -32767}
 
@@ -29,7 +29,7 @@ def default_fill(dtype: np.dtype, attrs: Mapping[str, Any]) -> float | None:
 
 
 def netcdf3_readers(
-    path: Path, names: Sequence[str], layout_of: Callable[..., Layout]
+    path: Path, names: Sequence[str], layout_of: Callable[..., VariableLayout]
 ) -> dict[str, RowReader]:
     """Return a reader for each variable of one file; see `hdf5.hdf5_readers`.
 

@@ -14,7 +14,7 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.fields import PathLike, expand_paths
 from scitoolkit.io.formats.base import format_of
 from scitoolkit.io.loader.file_source import FileSource, Key, RowSet
-from scitoolkit.io.loader.rows import Layout, RowReader
+from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 Frames = int | Sequence[int]
 Extent = slice | tuple[int, int]
@@ -103,13 +103,13 @@ def _keys(
 
 
 class _Wanted:
-    """Callable that returns the `Layout` of a variable, with sample axis and crop."""
+    """Callable that returns the `VariableLayout` of a variable, with sample axis and crop."""
 
     def __init__(self, sample_dim: str | int, crop: Mapping[str, Extent], where: str) -> None:
         self.sample_dim, self.crop, self.where = sample_dim, crop, where
         self.unused = set(crop)
 
-    def __call__(self, **found: Any) -> Layout:
+    def __call__(self, **found: Any) -> VariableLayout:
         dims, shape = found["dims"], found["shape"]
         where = f"{self.where}: variable {found['name']}"
         axis = self.sample_dim
@@ -131,7 +131,7 @@ class _Wanted:
             if dim in self.crop and i != axis:
                 self.unused.discard(dim)
                 windows[i] = _extent(self.crop[dim], dim, length, where)
-        return Layout(**found, axis=axis, crop=tuple(windows))
+        return VariableLayout(**found, axis=axis, crop=tuple(windows))
 
     def check(self) -> None:
         if self.unused:

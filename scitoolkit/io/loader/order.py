@@ -16,7 +16,7 @@ from scitoolkit.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Blocks:
+class SampleBlocks:
     """Blocks of adjacent samples in a file, for block-wise shuffling.
 
     Args:
@@ -24,7 +24,7 @@ class Blocks:
         window: number of samples that are mixed with each other.
 
     Example:
-        >>> blocks = Blocks(np.array([0, 0, 1, 1, 2, 2]), window=2)
+        >>> blocks = SampleBlocks(np.array([0, 0, 1, 1, 2, 2]), window=2)
         >>> order = blocks.mix(np.arange(6, dtype=np.uint64), np.array([2, 0, 1], np.uint64))
         >>> order.tolist()
         [2, 3, 4, 5, 0, 1]
@@ -84,7 +84,7 @@ class EpochOrder:
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
-    blocks: Blocks | None = None
+    blocks: SampleBlocks | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

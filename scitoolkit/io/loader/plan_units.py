@@ -58,11 +58,11 @@ class UnitPlanner(Planner):
         at = np.repeat(self.bounds[units] - before, counts) + np.arange(counts.sum())
         return self.by_unit[at]
 
-    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> _Sweep:
-        return _Sweep(self, samples, upcoming, start)
+    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> _UnitSweep:
+        return _UnitSweep(self, samples, upcoming, start)
 
 
-class _Sweep:
+class _UnitSweep:
     """Pass over the steps of an epoch.
 
     A "use" is a position in the concatenation of this epoch and the next, 0 ... 2 * used - 1. A

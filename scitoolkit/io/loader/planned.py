@@ -23,7 +23,7 @@ from scitoolkit.io.loader.explain import explained
 from scitoolkit.io.loader.fallbacks import SampleFallbacks
 from scitoolkit.io.loader.fetch import ReadAhead
 from scitoolkit.io.loader.file_source import FileSource
-from scitoolkit.io.loader.order import Blocks, EpochOrder
+from scitoolkit.io.loader.order import EpochOrder, SampleBlocks
 from scitoolkit.io.loader.plan import EpochPlan, Planner, Step
 from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
@@ -110,7 +110,7 @@ class PlannedLoader(CursorLoader):
             _require_written(source)
         units = source.plan_units()
         capacity = self._capacity()
-        blocks = Blocks(source.blocks(), max(1, capacity)) if shuffle == "block" else None
+        blocks = SampleBlocks(source.blocks(), max(1, capacity)) if shuffle == "block" else None
         order = EpochOrder(len(source), batch_size, seed, bool(shuffle), drop_last, blocks)
         super().__init__(source, order, rank, world_size)
         self.units: np.ndarray | None = units

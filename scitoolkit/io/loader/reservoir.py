@@ -24,7 +24,7 @@ class Column:
     offsets: tuple[int, ...]
 
 
-class Reservoir:
+class SimulationReservoir:
     """Memory for simulations of equal shape, and a `Source` of their windows.
 
     Args:
@@ -41,7 +41,7 @@ class Reservoir:
         ConfigError: a simulation is shorter than a window.
 
     Example:
-        >>> held = Reservoir({"u": (4, 2)}, 3, {"u": Column("u", (0, 1))})
+        >>> held = SimulationReservoir({"u": (4, 2)}, 3, {"u": Column("u", (0, 1))})
         >>> held.slot(1)["u"][...] = np.arange(8).reshape(4, 2)
         >>> held.windows, held.read(np.array([5]))["u"].tolist()
         (3, [[[4.0, 5.0], [6.0, 7.0]]])

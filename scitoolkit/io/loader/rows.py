@@ -25,7 +25,7 @@ Crop = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class VariableLayout:
     """Storage of a variable, its sample axis, and the crop to read.
 
     Args:
@@ -77,15 +77,15 @@ class Layout:
         return (*self.crop[: self.axis], slice(first, last), *self.crop[self.axis + 1 :])
 
 
-def whole_layout(**stored: Any) -> Layout:
+def whole_layout(**stored: Any) -> VariableLayout:
     """Return the layout of a whole variable with samples along its first dim."""
-    return Layout(**stored, axis=0, crop=tuple(slice(0, size) for size in stored["shape"]))
+    return VariableLayout(**stored, axis=0, crop=tuple(slice(0, size) for size in stored["shape"]))
 
 
 class RowReader(Protocol):
     """Thread-safe reader of the rows of one variable of one file."""
 
-    layout: Layout
+    layout: VariableLayout
     unit_rows: int
     """Minimum number of rows per read; 1 if rows can be read separately."""
     counter: Counter
@@ -118,7 +118,7 @@ class RowReader(Protocol):
 class CopyingReader(ABC):
     """Base of readers that return new arrays and cannot detect rows that were never written."""
 
-    layout: Layout
+    layout: VariableLayout
 
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:
@@ -161,14 +161,14 @@ class ChunkReader:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: VariableLayout,
         file: DataFile,
         table: ChunkTable,
         codes: Sequence[int] = (),
         fill: Any = None,
     ) -> None:
         assert layout.chunks is not None
-        self.layout: Layout = layout
+        self.layout: VariableLayout = layout
         self.file: DataFile = file
         self.table: ChunkTable = table
         self.counter: Counter = file.counter
@@ -186,7 +186,7 @@ class ChunkReader:
             for s, c in zip(layout.crop, self.chunks, strict=True)
         ]
 
-    def with_layout(self, layout: Layout) -> ChunkReader:
+    def with_layout(self, layout: VariableLayout) -> ChunkReader:
         """Return a reader of the same variable with another axis or crop."""
         return ChunkReader(layout, self.file, self.table, self.codes, self.fill)
 
@@ -320,14 +320,14 @@ class StridedReader:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: VariableLayout,
         file: DataFile,
         offset: int,
         stride: int,
         unwritten: float | None = None,
     ) -> None:
         self.unwritten: float | None = unwritten
-        self.layout: Layout = layout
+        self.layout: VariableLayout = layout
         self.file: DataFile = file
         self.offset: int = offset
         self.stride: int = stride
@@ -346,7 +346,7 @@ class StridedReader:
         )
         self.rest_crop = (slice(None), slice(None), *layout.crop[2:]) if inner else (slice(None),)
 
-    def with_layout(self, layout: Layout) -> RowReader:
+    def with_layout(self, layout: VariableLayout) -> RowReader:
         """Return a reader of the same variable with another axis or crop.
 
         Rows along the second axis at a single index of the first have a constant stride, too.
@@ -421,7 +421,7 @@ class TransposedReader(CopyingReader):
 
     unit_rows = 1
 
-    def __init__(self, layout: Layout, source: StridedReader) -> None:
+    def __init__(self, layout: VariableLayout, source: StridedReader) -> None:
         self.layout, self.source = layout, source
         self.file, self.counter = source.file, source.counter
 

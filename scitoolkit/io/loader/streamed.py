@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.contracts import Batch
 from scitoolkit.io.loader.cursor import CursorLoader, digest, tensors
 from scitoolkit.io.loader.order import EpochOrder
-from scitoolkit.io.loader.reservoir import Reservoir
+from scitoolkit.io.loader.reservoir import SimulationReservoir
 from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
 
 Parameters = Mapping[str, float]
@@ -69,7 +69,7 @@ class ReservoirLoader(CursorLoader):
     def __init__(
         self,
         stream: SimulationStream,
-        reservoir: Reservoir,
+        reservoir: SimulationReservoir,
         schedule: ReservoirSchedule,
         *,
         first: Callable[[int, Mapping[str, np.ndarray]], None],
@@ -78,7 +78,7 @@ class ReservoirLoader(CursorLoader):
         order = EpochOrder(len(reservoir), schedule.batch_size, schedule.seed, drop_last=True)
         super().__init__(reservoir, order, 0, 1)
         self.stream: SimulationStream = stream
-        self.reservoir: Reservoir = reservoir
+        self.reservoir: SimulationReservoir = reservoir
         self.schedule: ReservoirSchedule = schedule
         self.ahead: int = ahead
         self.choose: Chooser | None = None

@@ -20,7 +20,7 @@ from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES
-from scitoolkit.io.loader.rows import CopyingReader, Layout, missing_variable
+from scitoolkit.io.loader.rows import CopyingReader, VariableLayout, missing_variable
 from scitoolkit.io.loader.stores import is_folder_of_files, keys_of, opened, store_of
 from scitoolkit.io.loader.zarr_shards import ShardIndex
 
@@ -28,7 +28,7 @@ _logger = get_logger(__name__)
 
 
 def zarr_readers(
-    path: Path, names: Sequence[str], layout_of: Callable[..., Layout]
+    path: Path, names: Sequence[str], layout_of: Callable[..., VariableLayout]
 ) -> dict[str, ZarrReader]:
     """Return a reader for each array of a store; see `hdf5.hdf5_readers`.
 
@@ -209,9 +209,9 @@ class ZarrReader(CopyingReader):
     file: DataFile | None = None
 
     def __init__(
-        self, layout: Layout, version: int, holes: tuple[tuple[slice, ...], ...] = ()
+        self, layout: VariableLayout, version: int, holes: tuple[tuple[slice, ...], ...] = ()
     ) -> None:
-        self.layout: Layout = layout
+        self.layout: VariableLayout = layout
         self.holes: tuple[tuple[slice, ...], ...] = holes
         self.version: int = version
         assert layout.chunks is not None
@@ -219,7 +219,7 @@ class ZarrReader(CopyingReader):
         self.counter: Counter = Counter()
         self._reset()
 
-    def with_layout(self, layout: Layout) -> ZarrReader:
+    def with_layout(self, layout: VariableLayout) -> ZarrReader:
         """Return a reader of the same array with another axis or crop."""
         return ZarrReader(layout, self.version, self.holes)
 
@@ -289,7 +289,7 @@ class ZarrReader(CopyingReader):
         self._reset()
 
 
-def _reading(layout: Layout, version: int) -> Callable[[tuple[slice, ...]], np.ndarray]:
+def _reading(layout: VariableLayout, version: int) -> Callable[[tuple[slice, ...]], np.ndarray]:
     """Return a function that reads a window of the array."""
     path = Path(layout.path).absolute()
     if is_folder_of_files(path) and importlib.util.find_spec("tensorstore") is not None:

@@ -16,7 +16,7 @@ from scitoolkit.ops.environment_matrix import reference, triton_source
 from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
-from scitoolkit.ops.environment_matrix.table import Table, tabulate
+from scitoolkit.ops.environment_matrix.table import EmbeddingTable, tabulate
 from scitoolkit.ops.environment_matrix.triton_source import Padding
 
 WARPS = 8
@@ -152,7 +152,7 @@ def _fit(spec: EnvironmentSpec, device: torch.device) -> bool:
     return room >= need
 
 
-class GpuTable(Table):
+class GpuTable(EmbeddingTable):
     """A table whose kernels run on a GPU."""
 
     def _launch(
@@ -199,7 +199,7 @@ def table_of(
     mean: Tensor,
     deviation: Tensor,
     **options: float,
-) -> Table:
+) -> EmbeddingTable:
     """Return a table for the device of the weights; arguments as for `tabulate`."""
     made = tabulate(spec, networks, weights, mean, deviation, **options)
     return GpuTable(**vars(made)) if weights.is_cuda else made

@@ -32,7 +32,7 @@ FIRST_STEP, LEAST_STEP = 0.16, 1e-3
 
 
 @dataclass(frozen=True)
-class Table:
+class EmbeddingTable:
     """Quintic polynomials of all embedding networks of a spec.
 
     Attributes:
@@ -155,7 +155,7 @@ def tabulate(
     *,
     shortest: float = 0.5,
     tolerance: float = 1e-10,
-) -> Table:
+) -> EmbeddingTable:
     """Return the table of the networks, with the step halved until the tolerance is met.
 
     Args:
@@ -197,7 +197,7 @@ def tabulate(
         if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):
             values = torch.stack([_grouped(t, dtype) for t in tables])
             bounds = torch.tensor([lower, step], dtype=dtype, device=device)
-            return Table(
+            return EmbeddingTable(
                 spec, values, bounds, weights, mean.to(dtype), deviation.to(dtype), max(errors)
             )
         step /= 2

@@ -86,7 +86,7 @@ def source(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedWeights:
     """Weights in the layout of the kernels.
 
     Attributes:
@@ -107,7 +107,7 @@ class Packed:
 
 
 @torch.no_grad()
-def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
+def pack(spec: NeighbourAttentionSpec, weights: Weights) -> PackedWeights:
     """Return the weights in the layout of the kernels."""
     flat = [part.flatten() for weight, bias, _ in weights.embedding for part in (weight, bias)]
     first, width = weights.first_bias, _up(spec.attention_width)
@@ -116,7 +116,7 @@ def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
     options = (spec.normalize, spec.smooth, spec.angular, stripped)
     whole = [len(weights.layers), width, width, *map(int, options), spec.sel]
     numbers = [spec.cutoff, spec.cutoff_smooth, spec.scale, spec.norm_epsilon, spec.gate_floor]
-    return Packed(
+    return PackedWeights(
         torch.cat(flat),
         first.contiguous(),
         (first if factors is None else factors).contiguous(),
@@ -177,7 +177,11 @@ class KeptAtoms:
     """
 
     def __init__(
-        self, spec: NeighbourAttentionSpec, packed: Packed, neighbours: Neighbours, atoms: Tensor
+        self,
+        spec: NeighbourAttentionSpec,
+        packed: PackedWeights,
+        neighbours: Neighbours,
+        atoms: Tensor,
     ) -> None:
         dtype = neighbours.vectors.dtype
         if packed.layers.dtype != dtype:

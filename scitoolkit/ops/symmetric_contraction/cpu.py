@@ -37,7 +37,7 @@ def _plus(parts: Iterable[str]) -> str:
     return " + ".join(parts) or "(vec){0}"
 
 
-class _Writer:
+class _FunctionWriter:
     """Emitter of one function body by a traversal of the tree; names have the depth as suffix."""
 
     def __init__(self, spec: ContractionSpec) -> None:
@@ -167,14 +167,14 @@ def _bodies(spec: ContractionSpec, training: bool) -> str:
     functions = []
 
     def add(signature: str, write) -> None:
-        writer = _Writer(spec)
+        writer = _FunctionWriter(spec)
         write(writer)
         body = "\n".join(writer.lines)
         # Inlined, the long straight-line code would be compiled once for every caller.
         functions.append(f"static __attribute__((noinline)) void {signature} {{\n{body}\n}}")
 
     def sums(tangent: bool):
-        def write(writer: _Writer) -> None:
+        def write(writer: _FunctionWriter) -> None:
             writer.open_sums()
             writer.forward(writer.tree, tangent=tangent)
             writer.close_sums("z")

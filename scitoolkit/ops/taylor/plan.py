@@ -39,7 +39,7 @@ def operator(terms: Mapping[MultiIndex, float] | MultiIndex) -> Operator:
 
 
 @dataclass(frozen=True)
-class Product:
+class StreamProduct:
     """`coefficient` times g^(order) times the product of the streams `factors`."""
 
     order: int
@@ -70,7 +70,7 @@ class Plan:
 
     dims: int
     operators: tuple[Operator, ...]
-    products: tuple[tuple[Product, ...], ...]
+    products: tuple[tuple[StreamProduct, ...], ...]
     leibniz: tuple[tuple[Leibniz, ...], ...]
     order: int
 
@@ -136,7 +136,7 @@ def _below(index: MultiIndex) -> list[MultiIndex]:
     return [i for i in itertools.product(*ranges) if i != index and any(i)]
 
 
-def _products(op: Operator, place: Mapping[Operator, int]) -> tuple[Product, ...]:
+def _products(op: Operator, place: Mapping[Operator, int]) -> tuple[StreamProduct, ...]:
     total: Counter[tuple[int, ...]] = Counter()
     for index, coefficient in op:
         # d2/dx2 d/dy is the set {x, x, y} of three differentiations, each of which is distinct in
@@ -149,7 +149,7 @@ def _products(op: Operator, place: Mapping[Operator, int]) -> tuple[Product, ...
                     for block in blocks
                 )
                 total[tuple(streams)] += coefficient  # type: ignore[assignment]
-    return tuple(Product(len(f), float(c), f) for f, c in sorted(total.items()))
+    return tuple(StreamProduct(len(f), float(c), f) for f, c in sorted(total.items()))
 
 
 def _partitions(items: list[int]) -> Iterable[list[list[int]]]:

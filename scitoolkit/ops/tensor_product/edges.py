@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.tensor_product.graph import Graph
+from scitoolkit.ops.tensor_product.graph import EdgeTensors
 
 EDGES_PER_CHUNK = 1024
 # Without a graph: the gradients of a chunk stay in the L2 cache until they are added to the result.
@@ -29,7 +29,7 @@ class EdgePart:
     """
 
     index: Tensor | slice
-    graph: Graph
+    graph: EdgeTensors
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ class Edges:
         return self._parts[most]
 
     @functools.cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> EdgeTensors:
         """Argument of the CPU kernels; sizes are read from the tensors on first access."""
-        return Graph.of(*self.tensors())
+        return EdgeTensors.of(*self.tensors())
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the index tensors in the order of the CPU operators' arguments."""
@@ -173,7 +173,7 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
         chunk = chunk_of_node[edges.receiver[mine]]
         slots = _slots(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
         places = torch.arange(last - first, device=order.device)
-        graph = Graph.of(sender, starts, places, chunk_ptr, *slots)
+        graph = EdgeTensors.of(sender, starts, places, chunk_ptr, *slots)
         parts.append(EdgePart(slice(first, last) if ordered else mine, graph))
         begin = end
     return parts

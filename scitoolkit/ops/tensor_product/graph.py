@@ -12,11 +12,11 @@ from scitoolkit.core.errors import DataError
 
 
 @dataclass(frozen=True)
-class Graph:
+class EdgeTensors:
     """Index tensors of `Edges.tensors` with their sizes as Python numbers.
 
     torch.func treats it as a constant, because it is neither a tensor nor a container. Create one
-    with `Graph.of`.
+    with `EdgeTensors.of`.
 
     Attributes:
         tensors: sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node.
@@ -31,7 +31,7 @@ class Graph:
     most_slots: int
 
     @classmethod
-    def of(cls, *tensors: Tensor) -> Graph:
+    def of(cls, *tensors: Tensor) -> EdgeTensors:
         """Return the graph of index tensors in the order of `Edges.tensors`.
 
         Raises:
@@ -42,7 +42,7 @@ class Graph:
         sizes = ptr.shape[0] - 1, sender.shape[0], chunk_ptr.shape[0] - 1
         return cls(bare, *sizes, int(slot_ptr.diff().max()))
 
-    def copies(self, number: int) -> Graph:
+    def copies(self, number: int) -> EdgeTensors:
         """Return the disjoint union of `number` copies, each with the chunks of the original."""
         sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = self.tensors
         nodes, edges = self.num_nodes, self.num_edges
@@ -57,7 +57,7 @@ class Graph:
             (slot_node + copy * nodes).flatten(),
         )
         sizes = (number * count for count in (nodes, edges, self.num_chunks))
-        return Graph(tuple(_bare(tensor) for tensor in tensors), *sizes, self.most_slots)  # type: ignore[call-arg]
+        return EdgeTensors(tuple(_bare(tensor) for tensor in tensors), *sizes, self.most_slots)  # type: ignore[call-arg]
 
 
 def _joined(starts: Tensor, offsets: Tensor) -> Tensor:

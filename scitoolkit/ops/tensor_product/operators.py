@@ -19,7 +19,7 @@ from scitoolkit.ops.codegen import REAL, call, empty, load_generated, operator
 from scitoolkit.ops.codegen.compile import FLAGS, is_prebuilt
 from scitoolkit.ops.codegen.prebuilt import noting
 from scitoolkit.ops.tensor_product import cpu
-from scitoolkit.ops.tensor_product.graph import Graph
+from scitoolkit.ops.tensor_product.graph import EdgeTensors
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 # The source is vectorised explicitly: -O3 gains little over these passes and takes much longer.
@@ -76,7 +76,7 @@ def _sums(precise: bool) -> torch.dtype | None:
     return torch.float64 if precise else None  # None: the dtype of the inputs
 
 
-def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *rest) -> None:
+def launch(name: str, spec: str, precise: bool, graph: EdgeTensors, inputs: tuple, *rest) -> None:
     """Call a kernel on a graph or a part of one; the last arguments are outputs."""
     sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = graph.tensors
     call(
@@ -97,7 +97,9 @@ def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *re
     )
 
 
-def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
+def _gradients(
+    spec: TensorProductSpec, precise: bool, graph: EdgeTensors, x, y, weight, gx
+) -> tuple:
     """Return the output arguments of the gradient kernels, which add to gx and to shared gw."""
     dtype = _sums(precise)
     gx = empty(x.shape, x, dtype).zero_() if gx is None else gx
@@ -122,7 +124,9 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
     return cotangent.contiguous(), row if like.ndim == 2 else 0
 
 
-def rows(x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool) -> Tensor:
+def rows(
+    x: Tensor, y: Tensor, weight: Tensor, graph: EdgeTensors, spec: str, precise: bool
+) -> Tensor:
     """Return the sum of tensor products over each receiver's edges, shape (N, dim_out)."""
     shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
     out = empty(shape, x)
@@ -135,7 +139,7 @@ def first_derivatives(
     x: Tensor,
     y: Tensor,
     weight: Tensor,
-    graph: Graph,
+    graph: EdgeTensors,
     spec: str,
     precise: bool,
     gx: Tensor | None = None,
@@ -158,7 +162,7 @@ def second_derivatives(
     x: Tensor,
     y: Tensor,
     weight: Tensor,
-    graph: Graph,
+    graph: EdgeTensors,
     spec: str,
     precise: bool,
     ggrad: Tensor | None = None,
@@ -213,7 +217,9 @@ def _double_backward(
     spec: str,
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    graph = EdgeTensors.of(
+        sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node
+    )
     return second_derivatives(dx, dy, dw, grad, x, y, weight, graph, spec, precise)
 
 
@@ -247,7 +253,9 @@ def _backward(
     spec: str,
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    graph = EdgeTensors.of(
+        sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node
+    )
     return first_derivatives(grad, x, y, weight, graph, spec, precise)
 
 
@@ -278,7 +286,9 @@ def _forward(
     spec: str,
     precise: bool,
 ) -> Tensor:
-    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    graph = EdgeTensors.of(
+        sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node
+    )
     return rows(x, y, weight, graph, spec, precise)
 
 

@@ -29,10 +29,10 @@ from scitoolkit.ops.tensor_product import triton_uvu, triton_uvw
 from scitoolkit.ops.tensor_product.spec import IrrepSlice, TensorProductSpec
 from scitoolkit.ops.tensor_product.triton_terms import (
     TILE,
-    Body,
+    AssignedLines,
     Channels,
     Context,
-    Term,
+    TritonTerm,
     indent,
 )
 
@@ -110,7 +110,7 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     programs = []
     for part in _parts(segments, MAX_SUMS):
         terms = [
-            Term(context, path, index)
+            TritonTerm(context, path, index)
             for index, path in enumerate(spec.paths)
             if (path.out if is_nodes else path.in1) in part
         ]
@@ -121,7 +121,7 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
             for segment in [segments[number]]
             for i in range(segment.components)
         }
-        edge = Body(context, lines=_rows(context, kernel))
+        edge = AssignedLines(context, lines=_rows(context, kernel))
         for term in terms:
             number = term.path.out if is_nodes else term.path.in1
             sums = {i: f"z{number}_{i}" for i in range(segments[number].components)}
@@ -166,26 +166,26 @@ def _out(function: str, written: dict[str, str], mask: str) -> list[str]:
     return [f"{function}({place}, {name}{options})" for name, place in written.items()]
 
 
-def _block(context: Context, mul: int, kernel: str, terms: list[Term]) -> Channels:
+def _block(context: Context, mul: int, kernel: str, terms: list[TritonTerm]) -> Channels:
     """Return the channels of one program, fewer if tiles of weights need registers as well."""
     if kernel == "senders" and any(term.path.mode == "uvw" for term in terms):
         return Channels("u", mul, TILE[1])
     return context.channels("u", mul)
 
 
-def _families(context: Context) -> dict[int, list[Term]]:
+def _families(context: Context) -> dict[int, list[TritonTerm]]:
     """Group uvu and uuu paths by multiplicity: a group shares a block of channels."""
-    families: dict[int, list[Term]] = {}
+    families: dict[int, list[TritonTerm]] = {}
     for index, path in enumerate(context.spec.paths):
         if path.mode != "uvw":
-            term = Term(context, path, index)
+            term = TritonTerm(context, path, index)
             families.setdefault(term.sides[0].mul, []).append(term)
     return families
 
 
-def _wide(context: Context) -> list[Term]:
+def _wide(context: Context) -> list[TritonTerm]:
     return [
-        Term(context, path, index)
+        TritonTerm(context, path, index)
         for index, path in enumerate(context.spec.paths)
         if path.mode == "uvw"
     ]
@@ -194,11 +194,11 @@ def _wide(context: Context) -> list[Term]:
 class _AttributeSums:
     """Gradients of an edge's attributes: vectors over channels, reduced after all paths."""
 
-    def __init__(self, edge: Body) -> None:
+    def __init__(self, edge: AssignedLines) -> None:
         self.edge = edge
         self.sums: dict[int, list[str]] = {}
 
-    def add(self, body: Body, u: Channels, place: int, value: str) -> None:
+    def add(self, body: AssignedLines, u: Channels, place: int, value: str) -> None:
         """Add a vector to the gradient of attribute number `place`."""
         name = f"n{u.width}_{place}"
         self.edge.let(name, self.edge.context.zeros(u.width))
@@ -226,11 +226,11 @@ def _check_attributes(spec: TensorProductSpec) -> None:
 def _edges(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     """Return the program of one edge: gradients of attributes, weights and possibly features."""
     _check_attributes(context.spec)
-    edge, atomic = Body(context, lines=_rows(context, kernel)), kernel == "gradients"
+    edge, atomic = AssignedLines(context, lines=_rows(context, kernel)), kernel == "gradients"
     sums = _AttributeSums(edge)
     for mul, terms in _families(context).items():
         u = context.channels(f"c{mul}", mul)
-        inner = Body(context, edge)
+        inner = AssignedLines(context, edge)
         inner.add(*u.begin(f"c{mul}_0"))
         rows: dict[str, str] = {}
         features: dict[str, str] = {}
@@ -269,7 +269,7 @@ def _edges(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     return [(1, [*edge.lines, *sums.store()])]
 
 
-def _run(context: Context, edge: Body, zeros: list[str], emit: Callable) -> list[str]:
+def _run(context: Context, edge: AssignedLines, zeros: list[str], emit: Callable) -> list[str]:
     places = emit()
     return [
         *(f"{name} = {zero}" for name, zero in zip(places, zeros, strict=True)),
@@ -292,7 +292,7 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
             if not term.path.has_weight:
                 continue
             count = len(list(triton_uvu.attribute_channels(term, u)))
-            edge = Body(context, lines=_rows(context, "weights"))
+            edge = AssignedLines(context, lines=_rows(context, "weights"))
             lines = _run(
                 context,
                 edge,
@@ -303,7 +303,7 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
     for term in _wide(context):
         u, q = triton_uvw.inputs(term), triton_uvw.outputs(term)
         for v in range(term.sides[1].mul):
-            edge = Body(context, lines=_rows(context, "weights"))
+            edge = AssignedLines(context, lines=_rows(context, "weights"))
             lines = _run(
                 context,
                 edge,

@@ -78,11 +78,11 @@ class Context:
 
 
 @dataclass
-class Body:
+class AssignedLines:
     """Lines of one block of code, in which each variable is assigned only once."""
 
     context: Context
-    parent: Body | None = None
+    parent: AssignedLines | None = None
     lines: list[str] = field(default_factory=list)
     assigned: set[str] = field(default_factory=set)
     rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Body:
         """Append lines."""
         self.lines += lines
 
-    def loop(self, head: str, inner: Body) -> None:
+    def loop(self, head: str, inner: AssignedLines) -> None:
         """Append a loop over the lines of another body."""
         self.lines += [head, *indent(inner.lines)]
 
@@ -106,7 +106,7 @@ class Body:
         return name in self.assigned or (self.parent is not None and self.parent._is_assigned(name))
 
     @property
-    def edge(self) -> Body:
+    def edge(self) -> AssignedLines:
         """The outermost body, for values that are equal for all channels of an edge."""
         return self if self.parent is None else self.parent.edge
 
@@ -131,7 +131,7 @@ def times(weight: str, value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Term:
+class TritonTerm:
     """One path of the tensor product with its constants and loads."""
 
     context: Context
@@ -159,11 +159,11 @@ class Term:
         """Components of out with nonzero constants."""
         return sorted({k for _, k in self.pairs})
 
-    def feature(self, body: Body, array: str, i: int, u: Channels) -> str:
+    def feature(self, body: AssignedLines, array: str, i: int, u: Channels) -> str:
         """Return component i of the features x (or of their cotangent o)."""
         return self._vector(body, array, self.path.in1, self.sides[0], i, u)
 
-    def cotangent(self, body: Body, k: int, u: Channels) -> str:
+    def cotangent(self, body: AssignedLines, k: int, u: Channels) -> str:
         """Return component k of the cotangent of the output."""
         return self._vector(body, "q", self.path.out, self.sides[2], k, u)
 
@@ -172,7 +172,7 @@ class Term:
         name = f"{array}{number}_{component}_{u.name}"
         return body.let(name, self.context.load(place, u.mask))
 
-    def attribute(self, body: Body, array: str, j: int, v: int | Channels) -> str:
+    def attribute(self, body: AssignedLines, array: str, j: int, v: int | Channels) -> str:
         """Return component j of the attributes y (or h), for channel v or a block of channels."""
         segment = self.sides[1]
         if isinstance(v, Channels):
@@ -182,7 +182,7 @@ class Term:
         place = f"{ROWS[array]} + {segment.offset + j * segment.mul} + {channel}"
         return body.let(f"{array}{self.path.in2}_{j}_{channel}", self.context.load(place, mask))
 
-    def scalar(self, body: Body, array: str, i: int, k: int, v: int | Channels) -> str:
+    def scalar(self, body: AssignedLines, array: str, i: int, k: int, v: int | Channels) -> str:
         """Return a[i, k] = sum_j C[i, j, k] y[j] up to sign; array b uses the cotangent h of y."""
         row, _ = self.pairs[i, k]
         channel = v.name if isinstance(v, Channels) else v
@@ -196,7 +196,7 @@ class Term:
         ]
         return body.let(name, added(parts))
 
-    def over_rows(self, body: Body, k: int, array: str, v: Any, factor: Any) -> str:
+    def over_rows(self, body: AssignedLines, k: int, array: str, v: Any, factor: Any) -> str:
         """Return sum_i a[i, k] factor(i)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(i)}")
@@ -204,7 +204,7 @@ class Term:
             if kk == k
         )
 
-    def over_columns(self, body: Body, i: int, array: str, v: Any, factor: Any) -> str:
+    def over_columns(self, body: AssignedLines, i: int, array: str, v: Any, factor: Any) -> str:
         """Return sum_k a[i, k] factor(k)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(k)}")
@@ -212,7 +212,9 @@ class Term:
             if ii == i
         )
 
-    def open_attributes(self, body: Body, name: str, left: Any, right: Any) -> dict[int, str]:
+    def open_attributes(
+        self, body: AssignedLines, name: str, left: Any, right: Any
+    ) -> dict[int, str]:
         """Return sum_ik C[i, j, k] left(i) right(k) for each j, the gradient of the attributes.
 
         Pairs with equal constants up to sign are summed before they are multiplied by a constant.

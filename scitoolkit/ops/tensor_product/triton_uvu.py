@@ -14,28 +14,30 @@ from collections.abc import Callable, Iterable
 
 from scitoolkit.ops.tensor_product.triton_terms import (
     ROWS,
-    Body,
+    AssignedLines,
     Channels,
-    Term,
+    TritonTerm,
     added,
     signed_sum,
     times,
 )
 
 
-def attribute_channels(term: Term, u: Channels) -> Iterable[int | Channels]:
+def attribute_channels(term: TritonTerm, u: Channels) -> Iterable[int | Channels]:
     """Return the channels of the attributes; in uuu paths the block of channels itself."""
     return [u] if term.path.mode == "uuu" else range(term.sides[1].mul)
 
 
-def weight_place(term: Term, row: str, v: int | Channels, u: Channels) -> str:
+def weight_place(term: TritonTerm, row: str, v: int | Channels, u: Channels) -> str:
     """Return the address of a path's weights for one channel of the attributes."""
     if isinstance(v, Channels):
         return f"{row} + {term.path.weight_offset} + {u.name}"
     return f"{row} + {term.path.weight_offset + v} + {u.name} * {term.sides[1].mul}"
 
 
-def _weights(term: Term, body: Body, v: int | Channels, u: Channels) -> tuple[str, str]:
+def _weights(
+    term: TritonTerm, body: AssignedLines, v: int | Channels, u: Channels
+) -> tuple[str, str]:
     """Return the variables of the weights and of their cotangent, empty without weights."""
     if not term.path.has_weight:
         return "", ""
@@ -50,7 +52,7 @@ def _tag(v: int | Channels) -> str:
     return v.name if isinstance(v, Channels) else str(v)
 
 
-def nodes(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+def nodes(term: TritonTerm, body: AssignedLines, u: Channels, sums: dict[int, str]) -> None:
     """Emit the addition of one edge to the accumulators `sums[k]` of its receiver."""
     for v in attribute_channels(term, u):
         w, f = _weights(term, body, v, u)
@@ -94,7 +96,7 @@ def _nodes_by_rows(term, body, u, v, w, f, sums) -> None:
             body.add(f"{sums[k]} {'+=' if sign > 0 else '-='} {value}")
 
 
-def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+def senders(term: TritonTerm, body: AssignedLines, u: Channels, sums: dict[int, str]) -> None:
     """Emit the addition of one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in attribute_channels(term, u):
         w, f = _weights(term, body, v, u)
@@ -109,7 +111,7 @@ def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
                 body.add(f"{sums[i]} += {f} * ({plain})")
 
 
-def _without_attributes(term: Term, body: Body, u: Channels) -> list[dict[int, str]]:
+def _without_attributes(term: TritonTerm, body: AssignedLines, u: Channels) -> list[dict[int, str]]:
     """Return m[j] of x, and for the double backward that of its cotangent."""
     return [
         term.open_attributes(
@@ -122,7 +124,7 @@ def _without_attributes(term: Term, body: Body, u: Channels) -> list[dict[int, s
     ]
 
 
-def _weight_gradient(term: Term, body: Body, v: int | Channels, products) -> str:
+def _weight_gradient(term: TritonTerm, body: AssignedLines, v: int | Channels, products) -> str:
     parts = [(term.attribute(body, "y", j, v), value) for j, value in products[-1].items()]
     if term.context.double:
         parts += [(term.attribute(body, "h", j, v), value) for j, value in products[0].items()]
@@ -130,7 +132,10 @@ def _weight_gradient(term: Term, body: Body, v: int | Channels, products) -> str
 
 
 def edges(
-    term: Term, body: Body, u: Channels, add: Callable[[int, int | Channels, str], None]
+    term: TritonTerm,
+    body: AssignedLines,
+    u: Channels,
+    add: Callable[[int, int | Channels, str], None],
 ) -> None:
     """Emit the gradients of one edge: attributes via `add(j, v, value)`, weights as stores."""
     products = _without_attributes(term, body, u)
@@ -145,7 +150,9 @@ def edges(
             body.add(f"tl.store({weight_place(term, 'gw', v, u)}, {value}{mask})")
 
 
-def shared_weights(term: Term, body: Body, u: Channels) -> dict[str, tuple[str, str]]:
+def shared_weights(
+    term: TritonTerm, body: AssignedLines, u: Channels
+) -> dict[str, tuple[str, str]]:
     """Emit the addition of one edge to the gradients of shared weights.
 
     Returns:

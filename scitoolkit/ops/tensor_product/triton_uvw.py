@@ -15,24 +15,24 @@ from collections.abc import Callable
 from scitoolkit.ops.tensor_product.triton_terms import (
     ROWS,
     TILE,
-    Body,
+    AssignedLines,
     Channels,
-    Term,
+    TritonTerm,
     added,
 )
 
 
-def inputs(term: Term) -> Channels:
+def inputs(term: TritonTerm) -> Channels:
     """Return the input channels of a path, with a separate index variable."""
     return Channels(f"u{term.index}", term.sides[0].mul, TILE[0])
 
 
-def outputs(term: Term) -> Channels:
+def outputs(term: TritonTerm) -> Channels:
     """Return the output channels of a path, with a separate index variable."""
     return Channels(f"q{term.index}", term.sides[2].mul, TILE[1])
 
 
-def place(term: Term, row: str, v: int, u: Channels, q: Channels) -> str:
+def place(term: TritonTerm, row: str, v: int, u: Channels, q: Channels) -> str:
     """Return the addresses of a tile of weights."""
     _, mul2, mul3 = (side.mul for side in term.sides)
     start = f"{row} + {term.path.weight_offset + v * mul3}"
@@ -45,12 +45,16 @@ def tile_mask(u: Channels, q: Channels) -> str:
     return " & ".join(masks + ([f"{q.mask}[None, :]"] if q.mask else []))
 
 
-def _tile(term: Term, body: Body, name: str, v: int, u: Channels, q: Channels) -> str:
+def _tile(
+    term: TritonTerm, body: AssignedLines, name: str, v: int, u: Channels, q: Channels
+) -> str:
     value = term.context.load(place(term, ROWS[name], v, u, q), tile_mask(u, q))
     return body.let(f"{name}{term.index}_{v}", value)
 
 
-def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict[int, str]:
+def _products(
+    term: TritonTerm, body: AssignedLines, v: int, u: Channels, varied: bool
+) -> dict[int, str]:
     """Return m[k], or its derivative along dx and dy, for one channel of the attributes."""
     variables = {}
     for k in term.columns:
@@ -63,14 +67,14 @@ def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict
     return variables
 
 
-def _loop(body: Body, channels: Channels) -> tuple[str, Body]:
+def _loop(body: AssignedLines, channels: Channels) -> tuple[str, AssignedLines]:
     """Return the head and the body of a loop over blocks of channels."""
-    inner = Body(body.context, body)
+    inner = AssignedLines(body.context, body)
     inner.add(*channels.begin(f"{channels.name}_0"))
     return f"for {channels.name}_0 in range(0, {channels.mul}, {channels.width}):", inner
 
 
-def nodes(term: Term, body: Body, q: Channels, sums: dict[int, str]) -> None:
+def nodes(term: TritonTerm, body: AssignedLines, q: Channels, sums: dict[int, str]) -> None:
     """Emit the addition of one edge to the accumulators `sums[k]` of its receiver."""
     u = inputs(term)
     head, inner = _loop(body, u)
@@ -87,7 +91,7 @@ def nodes(term: Term, body: Body, q: Channels, sums: dict[int, str]) -> None:
 
 
 def _folded(
-    term: Term, body: Body, v: int, u: Channels, store: bool = False
+    term: TritonTerm, body: AssignedLines, v: int, u: Channels, store: bool = False
 ) -> list[dict[int, str]]:
     """Emit the loop over q for r[k] of the weights, and in the double backward of their cotangent.
 
@@ -112,7 +116,7 @@ def _folded(
 
 
 def _varied(
-    term: Term, folded: list[dict[int, str]], plain: str, cotangent: str
+    term: TritonTerm, folded: list[dict[int, str]], plain: str, cotangent: str
 ) -> list[tuple[str, dict[int, str]]]:
     """Return pairs of (other factor, sums over weights) of the product rule."""
     if not term.context.double:
@@ -120,14 +124,16 @@ def _varied(
     return [(cotangent, folded[0]), (plain, folded[1])]
 
 
-def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+def senders(term: TritonTerm, body: AssignedLines, u: Channels, sums: dict[int, str]) -> None:
     """Emit the addition of one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in range(term.sides[1].mul):
         for i, value in _features(term, body, v, _folded(term, body, v, u)).items():
             body.add(f"{sums[i]} += {value}")
 
 
-def _features(term: Term, body: Body, v: int, folded: list[dict[int, str]]) -> dict[int, str]:
+def _features(
+    term: TritonTerm, body: AssignedLines, v: int, folded: list[dict[int, str]]
+) -> dict[int, str]:
     """Return the gradient of each component of the features from one channel of the attributes."""
     return {
         i: added(
@@ -139,10 +145,10 @@ def _features(term: Term, body: Body, v: int, folded: list[dict[int, str]]) -> d
 
 
 def edges(
-    term: Term,
-    body: Body,
-    add: Callable[[Body, Channels, int, int, str], None],
-    add_features: Callable[[Body, Channels, int, str], None] | None = None,
+    term: TritonTerm,
+    body: AssignedLines,
+    add: Callable[[AssignedLines, Channels, int, int, str], None],
+    add_features: Callable[[AssignedLines, Channels, int, str], None] | None = None,
 ) -> None:
     """Emit the gradients of one edge; those of weights per edge are stored.
 
@@ -173,7 +179,9 @@ def edges(
     body.loop(head, inner)
 
 
-def _outer(term: Term, body: Body, v: int, u: Channels, q: Channels, source: Body) -> str:
+def _outer(
+    term: TritonTerm, body: AssignedLines, v: int, u: Channels, q: Channels, source: AssignedLines
+) -> str:
     factors = _products(term, source, v, u, varied=term.context.double)
     return added(
         f"{factors[k]}[:, None] * {term.cotangent(body, k, q)}[None, :]" for k in term.columns
@@ -181,7 +189,7 @@ def _outer(term: Term, body: Body, v: int, u: Channels, q: Channels, source: Bod
 
 
 def shared_weights(
-    term: Term, body: Body, v: int, u: Channels, q: Channels
+    term: TritonTerm, body: AssignedLines, v: int, u: Channels, q: Channels
 ) -> dict[str, tuple[str, str]]:
     """Emit the addition of one edge to a tile of the gradient of shared weights."""
     name = f"s{term.index}_{v}"

@@ -13,7 +13,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.potentials.deepmd.config import (
     FittingFields,
 )
-from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, Moments
+from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, NeighbourSums
 from scitoolkit.potentials.deepmd.inference import Fitting, chunked_edge_gradients
 from scitoolkit.potentials.deepmd.networks import StackedNetworks, linear_output
 from scitoolkit.potentials.graph import PARAMETERS, edge_vectors, within_cutoff, without_edges
@@ -163,7 +163,7 @@ class DeepPotential(Potential):
             atomic, gradient = atomic.detach(), gradient.detach()
         return atomic, vectors, gradient
 
-    def moments(self, graph: Batch, vectors: Tensor) -> list[Moments]:
+    def moments(self, graph: Batch, vectors: Tensor) -> list[NeighbourSums]:
         """Return the moments of each descriptor from the edge vectors (E, 3), Å."""
         out = []
         for descriptor in self.descriptors:
@@ -172,7 +172,7 @@ class DeepPotential(Potential):
                 out.append(descriptor.moments(part, vectors))
                 continue
             near = descriptor.moments(part, vectors[places])
-            out.append(Moments(near.values, _scattered(near, places, vectors)))
+            out.append(NeighbourSums(near.values, _scattered(near, places, vectors)))
         return out
 
     def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
@@ -222,7 +222,7 @@ class DeepPotential(Potential):
         return parts[0] if len(parts) + len(given) == 1 else torch.cat([*parts, *given], dim=1)
 
 
-def _scattered(found: Moments, places: Tensor, vectors: Tensor) -> Any:
+def _scattered(found: NeighbourSums, places: Tensor, vectors: Tensor) -> Any:
     """Return the vector-Jacobian product of `found` for all edges, zero beyond the cutoff."""
     return lambda cotangent: torch.zeros_like(vectors).index_add(0, places, found.vjp(cotangent))
 

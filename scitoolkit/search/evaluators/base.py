@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.search.worker import Evaluate, run_task
 
 
@@ -44,7 +44,7 @@ class Evaluator(ABC):
     """Whether `wait` runs the trial itself, in the thread of the manager."""
 
     @abstractmethod
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Submit a task to a free worker; the caller never submits more tasks than workers."""
 
     @abstractmethod
@@ -69,9 +69,9 @@ class InProcess(Evaluator):
 
     def __init__(self, evaluate: Evaluate, limits: Limits | None = None) -> None:
         self._evaluate, self._limits = evaluate, limits or Limits()
-        self._tasks: list[Task] = []
+        self._tasks: list[TrialTask] = []
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Store the task for the next `wait`."""
         self._tasks.append(task)
 
@@ -95,7 +95,7 @@ class Threads(Evaluator):
         self.workers: int = workers
         self._evaluate = evaluate
         self._limits = limits or Limits()
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[TrialTask | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         for number in range(workers):
             threading.Thread(target=self._serve, args=(number,), daemon=True).start()
@@ -108,7 +108,7 @@ class Threads(Evaluator):
             outcome.cpu = None  # the clock of the process counts all threads
             self._outcomes.put(outcome)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Queue the task."""
         self._tasks.put(task)
 
@@ -146,7 +146,7 @@ class Simulated(Evaluator):
         self,
         evaluate: Evaluate,
         workers: int,
-        duration: Callable[[Task], float],
+        duration: Callable[[TrialTask], float],
         *,
         charge: bool = True,
         clock: Callable[[], float] = time.perf_counter,
@@ -165,7 +165,7 @@ class Simulated(Evaluator):
         spent = self._clock() - self._real if self._charge else 0.0
         return self._time + spent
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Evaluate the task now; its outcome is due after its simulated duration."""
         now = self.now()
         pause = self._clock()

@@ -22,7 +22,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
 from scitoolkit.search.evaluators.base import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.config import EvaluatorConfig, Resources
 from scitoolkit.search.evaluators.processes import Processes
-from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.search.worker import Evaluate
 
 Method = Literal["ray", "mpi", "loky"]
@@ -74,7 +74,7 @@ class DeepHyperEvaluator(Evaluator):
         self._running: dict[tuple[int, int], tuple[int, float]] = {}
         self._free = list(range(self.workers))
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Send the task to a worker of the cluster."""
         self._running[task.trial, task.stage] = (self._free.pop(0), self.now())
         self._evaluator.submit([{"task": pickle.dumps(task).hex()}])
@@ -134,7 +134,7 @@ def run_remotely(job: Any, evaluate: bytes, limits: Limits, paths: list[str]) ->
     return pickle.dumps(outcome).hex()
 
 
-def _run(task: Task, evaluate: bytes, limits: Limits) -> Outcome:
+def _run(task: TrialTask, evaluate: bytes, limits: Limits) -> Outcome:
     """Run a task in a child process, so that a crash does not end the cluster's worker."""
     key = evaluate, limits
     if key not in _processes:

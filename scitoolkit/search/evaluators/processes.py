@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.search.evaluators.base import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.config import EvaluatorConfig, Resources
-from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.search.worker import Evaluate, serve
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -60,7 +60,7 @@ class Processes(Evaluator):
         for worker in self._pool:
             self._start(worker)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         """Send the task to a free worker."""
         worker = next(w for w in self._pool if w.task is None)
         worker.task, worker.since, worker.epochs = task, self.now(), []
@@ -196,7 +196,7 @@ class _Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.task: Task | None = None
+        self.task: TrialTask | None = None
         self.failed_starts = 0
         """Number of consecutive processes that ended before they were ready."""
         self.ready = False

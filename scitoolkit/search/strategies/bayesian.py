@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import PositiveInt
 
 from scitoolkit.core.errors import ConfigError, missing_extra
-from scitoolkit.search.parameters import Choice, Real, Stepped
+from scitoolkit.search.parameters import Categorical, Real, Stepped
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
 from scitoolkit.search.strategies.config import StrategyConfig
@@ -168,14 +168,14 @@ def _range(kind: Any) -> Any:
     return [_from_code(kind, i) for i in range(kind.levels)]
 
 
-def _ordered(kind: Choice) -> bool:
+def _ordered(kind: Categorical) -> bool:
     return all(type(v) in (int, float) and math.isfinite(v) for v in kind.values)
 
 
 def _from_code(kind: Any, code: Any) -> Any:
     if isinstance(kind, Real):
         return kind.low if code is None else float(code)
-    if isinstance(kind, Choice):
+    if isinstance(kind, Categorical):
         return kind.values[int(code)] if _ordered(kind) else f"v{int(code)}"
     return int(code)
 
@@ -183,6 +183,6 @@ def _from_code(kind: Any, code: Any) -> Any:
 def _to_code(kind: Any, given: Any) -> Any:
     if isinstance(kind, Real):
         return min(max(float(given), kind.low), kind.high)
-    if isinstance(kind, Choice):
+    if isinstance(kind, Categorical):
         return kind.code(given) if _ordered(kind) else int(str(given)[1:])
     return int(given)

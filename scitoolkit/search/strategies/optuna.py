@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.search.parameters import Choice, Real, Variable
+from scitoolkit.search.parameters import Categorical, Real, Variable
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
 from scitoolkit.search.strategies.config import StrategyConfig
@@ -169,7 +169,7 @@ def _distribution(kind: Variable) -> Any:
     if isinstance(kind, Real):
         return FloatDistribution(kind.low, kind.high, log=kind.log)
     levels = int(kind.levels)
-    if isinstance(kind, Choice):
+    if isinstance(kind, Categorical):
         return CategoricalDistribution(list(range(levels)))
     return IntDistribution(0, levels - 1)
 
@@ -178,7 +178,7 @@ def _suggested(trial: Any, name: str, kind: Variable) -> Any:
     if isinstance(kind, Real):
         return trial.suggest_float(name, kind.low, kind.high, log=kind.log)
     levels = int(kind.levels)
-    if isinstance(kind, Choice):
+    if isinstance(kind, Categorical):
         return trial.suggest_categorical(name, list(range(levels)))
     return trial.suggest_int(name, 0, levels - 1)
 

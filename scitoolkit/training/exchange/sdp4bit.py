@@ -65,7 +65,7 @@ class Sdp4BitShards:
         sent = sent.view(self._nodes, self._local, numbers).transpose(0, 1).contiguous()
         flag = rows.new_full((1,), float(failed), dtype=torch.float32)
         if self._local > 1:
-            begun = _Exchange(sent.view(self._local, -1), flag, 8, WITHIN, self._near)
+            begun = _CodeExchange(sent.view(self._local, -1), flag, 8, WITHIN, self._near)
 
         def finish() -> tuple[Tensor, bool]:
             part, total = sent.view(1, -1), flag
@@ -73,7 +73,7 @@ class Sdp4BitShards:
                 part, total = begun.sums()
             if self._nodes > 1:
                 share = part.view(self._nodes, numbers)
-                part, total = _Exchange(share, total, 4, BETWEEN, self._far).sums()
+                part, total = _CodeExchange(share, total, 4, BETWEEN, self._far).sums()
             part = turned(part.view(1, -1)) if self._hadamard else part
             return part.view(-1).to(dtype), not total.item() == 0
 
@@ -87,7 +87,7 @@ class Sdp4BitShards:
         return decoded(out, part.numel(), 4, WEIGHTS).to(part.dtype)
 
 
-class _Exchange:
+class _CodeExchange:
     """All-to-all of codes, with a flag that is summed exactly."""
 
     def __init__(

@@ -60,7 +60,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TensorStatistics:
     """Root mean square, minimum, largest absolute value and number of zeros of a tensor."""
 
     rms: float
@@ -69,7 +69,7 @@ class Measured:
     zeros: int
 
 
-def measure(x: Tensor) -> Measured:
+def measure(x: Tensor) -> TensorStatistics:
     """Return statistics for the choice of a step; `rms` is not finite if a value is not.
 
     Args:
@@ -78,10 +78,10 @@ def measure(x: Tensor) -> Measured:
     statistics = (ctypes.c_double * 4)()
     _library(x.dtype).comet_measure(_pointer(x), ctypes.c_int64(x.numel()), statistics)
     total, least, largest, zeros = statistics
-    return Measured(math.sqrt(total / max(x.numel(), 1)), least, largest, int(zeros))
+    return TensorStatistics(math.sqrt(total / max(x.numel(), 1)), least, largest, int(zeros))
 
 
-def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None:
+def pack(x: Tensor, step: float, about: TensorStatistics | None = None) -> Packed | None:
     """Encode a tensor; return None if that saves less than a quarter of its bytes.
 
     Args:

@@ -23,7 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
-from scitoolkit.training.memory.offload_places import FileOnDisk, HostMemory, Place, Stored
+from scitoolkit.training.memory.offload_places import FileOnDisk, HostMemory, Place, StoredBytes
 from scitoolkit.training.memory.saved import Unchanged, storage_id
 
 ALIGNED = 64
@@ -33,7 +33,7 @@ ALIGNED = 64
 class MovedBytes:
     """An offloaded range of memory, with the number of saved tensors in it."""
 
-    stored: Stored
+    stored: StoredBytes
     start: int
     uses: int = 1
 

@@ -37,17 +37,17 @@ class Place(Protocol):
     @property
     def num_bytes(self) -> int: ...
 
-    def write(self, data: Tensor) -> Stored:
+    def write(self, data: Tensor) -> StoredBytes:
         """Copy a 1-D uint8 tensor."""
 
-    def read(self, stored: Stored) -> Tensor:
+    def read(self, stored: StoredBytes) -> Tensor:
         """Return the bytes as a new tensor on the device they came from."""
 
-    def release(self, stored: Stored) -> None:
+    def release(self, stored: StoredBytes) -> None:
         """Release the memory of a result of `write`."""
 
 
-class Stored:
+class StoredBytes:
     """Handle of stored bytes, which are released with this object.
 
     Attributes:
@@ -87,20 +87,20 @@ class HostMemory:
         """Bytes stored now."""
         return self._num_bytes
 
-    def write(self, data: Tensor) -> Stored:
+    def write(self, data: Tensor) -> StoredBytes:
         """Copy a 1-D uint8 tensor of the device."""
         pinned = self._device.type == "cuda"
         host = torch.empty(data.shape, dtype=torch.uint8, pin_memory=pinned)
         host.copy_(data, non_blocking=pinned)
         self._num_bytes += len(data)
-        return Stored(self, host, len(data))
+        return StoredBytes(self, host, len(data))
 
-    def read(self, stored: Stored) -> Tensor:
+    def read(self, stored: StoredBytes) -> Tensor:
         """Return the bytes on the device."""
         assert isinstance(stored.where, Tensor)
         return stored.where.to(self._device, non_blocking=True, copy=True)
 
-    def release(self, stored: Stored) -> None:
+    def release(self, stored: StoredBytes) -> None:
         """Release bytes."""
         self._num_bytes -= stored.num_bytes
 
@@ -160,7 +160,7 @@ class FileOnDisk:
         """Bytes of the file."""
         return os.fstat(self._file.fileno()).st_size
 
-    def write(self, data: Tensor) -> Stored:
+    def write(self, data: Tensor) -> StoredBytes:
         """Append a 1-D uint8 tensor on the CPU.
 
         Raises:
@@ -171,11 +171,11 @@ class FileOnDisk:
             start = self._end
             self._extents[start] = size
             self._end = start + size
-        stored = Stored(self, start, size)
+        stored = StoredBytes(self, start, size)
         self._moved(os.pwrite, data.numpy().data, start)
         return stored
 
-    def read(self, stored: Stored) -> Tensor:
+    def read(self, stored: StoredBytes) -> Tensor:
         """Return the bytes.
 
         Raises:
@@ -186,7 +186,7 @@ class FileOnDisk:
         self._moved(self._read, out.numpy().data, stored.where)
         return out
 
-    def release(self, stored: Stored) -> None:
+    def release(self, stored: StoredBytes) -> None:
         """Allow the bytes to be overwritten."""
         with self._lock:
             del self._extents[stored.where]  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from scitoolkit.training.memory.saved import unattached
 
 
 @dataclass
-class Part:
+class MeasuredModule:
     """Measurements of one module in a step.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
         return self.calls == 1 and self.plain
 
 
-def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
+def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, MeasuredModule]:
     """Return the measurements of each module in a step, by name; "" is the model.
 
     Args:
@@ -64,9 +64,9 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
         (320, 320, ['0', '1', '2'])
     """
     counted = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
-    parts: dict[str, Part] = {}
-    stack: list[Part] = []
-    passes: list[tuple[Part, Moment, Moment]] = []
+    parts: dict[str, MeasuredModule] = {}
+    stack: list[MeasuredModule] = []
+    passes: list[tuple[MeasuredModule, Moment, Moment]] = []
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
     def pack(tensor: Tensor) -> Tensor:
@@ -91,15 +91,15 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
 def _watched(
     name: str,
     module: nn.Module,
-    parts: dict[str, Part],
-    stack: list[Part],
-    passes: list[tuple[Part, Moment, Moment]],
+    parts: dict[str, MeasuredModule],
+    stack: list[MeasuredModule],
+    passes: list[tuple[MeasuredModule, Moment, Moment]],
     device: torch.device,
 ) -> Iterator[None]:
     started: list[Moment] = []
 
     def enter(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        part = parts.setdefault(name, Part(name, len(parts)))
+        part = parts.setdefault(name, MeasuredModule(name, len(parts)))
         values = [*arguments, *named.values()]
         part.calls += 1
         part.plain &= all(isinstance(a, Tensor) or a is None for a in values)
@@ -126,7 +126,7 @@ def _watched(
             handle.remove()
 
 
-def divided(by_name: dict[str, Part], share: float) -> list[Part]:
+def divided(by_name: dict[str, MeasuredModule], share: float) -> list[MeasuredModule]:
     """Return parts in execution order, each with at most a given fraction of the saved bytes.
 
     Args:
@@ -135,7 +135,7 @@ def divided(by_name: dict[str, Part], share: float) -> list[Part]:
     """
     limit = share * by_name[""].saved
 
-    def parts(name: str) -> Iterator[Part]:
+    def parts(name: str) -> Iterator[MeasuredModule]:
         part = by_name[name]
         inner = [p for child in part.inside for p in parts(child)]
         if name and part.eligible and (part.saved <= limit or not inner):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scitoolkit.training.memory.parts import Part
+from scitoolkit.training.memory.parts import MeasuredModule
 
 SAVE, PACK, RECOMPUTE, OFFLOAD = "save", "pack", "recompute", "offload"
 RECOMPUTE_PACKED, RECOMPUTE_OFFLOADED = "recompute packed", "recompute offloaded"
@@ -21,7 +21,7 @@ UNITS, CAPS = 128, 12
 
 
 @dataclass(frozen=True)
-class Packing:
+class PackingCost:
     """Measured cost of packing, or of offloading (infinite ratio).
 
     Args:
@@ -59,7 +59,7 @@ class Plan:
 
 
 def options(
-    part: Part, packing: Packing | None = None, offloading: Packing | None = None
+    part: MeasuredModule, packing: PackingCost | None = None, offloading: PackingCost | None = None
 ) -> dict[str, tuple[float, float, float]]:
     """Return for each choice the stored bytes, transient bytes and extra seconds of a part."""
     costs = {
@@ -82,10 +82,10 @@ def options(
 
 
 def uniform(
-    parts: Sequence[Part],
+    parts: Sequence[MeasuredModule],
     choice: str,
-    packing: Packing | None = None,
-    offloading: Packing | None = None,
+    packing: PackingCost | None = None,
+    offloading: PackingCost | None = None,
 ) -> Plan:
     """Return the plan with the same choice for all parts."""
     stored = peak = seconds = 0.0
@@ -104,7 +104,9 @@ def _outside(choices: Iterable[str]) -> str:
 
 
 def plans(
-    parts: Sequence[Part], packing: Packing | None, offloading: Packing | None = None
+    parts: Sequence[MeasuredModule],
+    packing: PackingCost | None,
+    offloading: PackingCost | None = None,
 ) -> list[Plan]:
     """Return the fastest plans under several limits of the peak, smallest peak first.
 
@@ -114,7 +116,7 @@ def plans(
         offloading: measured offloading; None if not available.
 
     Example:
-        >>> parts = [Part(str(i), i, 1, 100, 10, 1.0) for i in range(3)]
+        >>> parts = [MeasuredModule(str(i), i, 1, 100, 10, 1.0) for i in range(3)]
         >>> found = plans(parts, None)
         >>> found[0].choices["0"], round(found[0].peak), found[-1].seconds
         ('recompute', 120, 0.0)
@@ -133,7 +135,7 @@ def plans(
 
 
 def _fastest(
-    parts: Sequence[Part],
+    parts: Sequence[MeasuredModule],
     choices: Sequence[Mapping[str, tuple[float, float, float]]],
     cap: float,
     unit: float,

@@ -41,7 +41,7 @@ from scitoolkit.training.memory.plan import (
     RECOMPUTE_PACKED,
     RECOMPUTED,
     SAVE,
-    Packing,
+    PackingCost,
     Plan,
     plans,
     uniform,
@@ -64,7 +64,7 @@ Gradients = Mapping[str, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlanTrial:
     """A measured plan; `error` is the relative error of all gradients together."""
 
     plan: Plan
@@ -115,8 +115,8 @@ class PlannedMemory:
         self._offload: Offload | None = Offload(model, config) if moves else None
         self._exceeded = 0
         self._prepared = False
-        self.trials: list[Trial] = []
-        self.chosen: Trial | None = None
+        self.trials: list[PlanTrial] = []
+        self.chosen: PlanTrial | None = None
 
     def prepare(self, gradients: Callable[[], Gradients]) -> None:
         """Measure plans and choose one; does nothing in a resumed run.
@@ -162,10 +162,10 @@ class PlannedMemory:
         log.info("activations: %s", _summary(self.chosen, baseline, whole))
 
     def _kept(
-        self, divisions: Any, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients
-    ) -> Iterator[Trial]:
+        self, divisions: Any, whole: PlanTrial, gradients: Callable[[], Gradients], exact: Gradients
+    ) -> Iterator[PlanTrial]:
         """Yield measured plans that pack or offload: from dynamic programming, and uniform ones."""
-        tried: list[Trial] = []
+        tried: list[PlanTrial] = []
         packing = self._packing(whole, gradients, exact, tried)
         offloading = self._offloading(whole, gradients, exact, tried)
         yield from tried
@@ -180,7 +180,7 @@ class PlannedMemory:
 
     def _possible(
         self, candidates: Iterable[Plan], gradients: Callable[[], Gradients], exact: Gradients
-    ) -> Iterator[Trial]:
+    ) -> Iterator[PlanTrial]:
         """Yield measured plans, skipping those whose parts modify their input in place."""
         for plan in candidates:
             packer = self._packer() if plan.lossy else None
@@ -193,11 +193,11 @@ class PlannedMemory:
 
     def _packing(
         self,
-        whole: Trial,
+        whole: PlanTrial,
         gradients: Callable[[], Gradients],
         exact: Gradients,
-        tried: list[Trial],
-    ) -> Packing | None:
+        tried: list[PlanTrial],
+    ) -> PackingCost | None:
         """Measure packing of everything; return its cost, or None if it saves nothing."""
         if (comet := self._packer()) is None:
             return None
@@ -207,15 +207,15 @@ class PlannedMemory:
         if not comet.kept_bytes or comet.raw_bytes <= comet.kept_bytes:
             return None
         seconds = max(trial.seconds - whole.seconds, 0.0)
-        return Packing(comet.raw_bytes / comet.kept_bytes, seconds / comet.raw_bytes)
+        return PackingCost(comet.raw_bytes / comet.kept_bytes, seconds / comet.raw_bytes)
 
     def _offloading(
         self,
-        whole: Trial,
+        whole: PlanTrial,
         gradients: Callable[[], Gradients],
         exact: Gradients,
-        tried: list[Trial],
-    ) -> Packing | None:
+        tried: list[PlanTrial],
+    ) -> PackingCost | None:
         """Measure offloading of everything; return its cost, or None if it is impossible."""
         if self._offload is None:
             return None
@@ -229,7 +229,7 @@ class PlannedMemory:
         if not self._offload.moved_bytes:
             return None
         seconds = max(trial.seconds - whole.seconds, 0.0)
-        return Packing(math.inf, seconds / self._offload.moved_bytes)
+        return PackingCost(math.inf, seconds / self._offload.moved_bytes)
 
     def _packer(self) -> Comet | None:
         try:
@@ -245,7 +245,7 @@ class PlannedMemory:
         gradients: Callable[[], Gradients],
         exact: Gradients,
         rounds: int = 1,
-    ) -> Trial:
+    ) -> PlanTrial:
         """Measure a plan by real steps; a lossy one is adapted between them."""
         self._plan, self._comet = plan, comet
         error = math.inf
@@ -258,7 +258,7 @@ class PlannedMemory:
         seconds = self._seconds(gradients)
         peak = peak_live_bytes(gradients, self._device)
         log.debug("plan %s: %d bytes, %.3g s, error %.2g", plan.choices, peak, seconds, error)
-        return Trial(plan, comet, peak, seconds, error)
+        return PlanTrial(plan, comet, peak, seconds, error)
 
     def _seconds(self, gradients: Callable[[], Gradients]) -> float:
         """Return the time of a step: of the GPU, or CPU time plus time blocked on the disk."""
@@ -361,7 +361,7 @@ def _relative(pairs: Mapping[str, tuple[float, float]]) -> float:
     return error / max(norm, 1e-300)
 
 
-def _summary(chosen: Trial, baseline: Trial, whole: Trial) -> str:
+def _summary(chosen: PlanTrial, baseline: PlanTrial, whole: PlanTrial) -> str:
     counts = {
         c: list(chosen.plan.choices.values()).count(c)
         for c in (SAVE, *sorted(LOSSY | MOVED), RECOMPUTE)

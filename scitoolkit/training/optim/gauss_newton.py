@@ -19,8 +19,8 @@ LARGEST_DIRECT = 3000
 _HIGHEST = 1e20
 
 
-class Residuals(Protocol):
-    """Residuals evaluated by a step of `GaussNewton`; implemented by `StepResiduals`."""
+class ResidualFunction(Protocol):
+    """Residuals evaluated by a step of `GaussNewtonDescent`; implemented by `StepResiduals`."""
 
     total: Callable[[Tensor], Tensor]
 
@@ -31,7 +31,7 @@ class Residuals(Protocol):
         """Return this rank's residuals (m,) and their Jacobian (m, n)."""
 
 
-class GaussNewton(Optimizer):
+class GaussNewtonDescent(Optimizer):
     """Optimizer with damped Gauss-Newton steps.
 
     With up to 3,000 residuals or parameters the system is solved by Cholesky decomposition, in the
@@ -71,7 +71,7 @@ class GaussNewton(Optimizer):
         self._several_ranks = several_ranks
 
     @torch.no_grad()
-    def step(self, residuals: Residuals) -> tuple[float, float]:  # type: ignore[override]
+    def step(self, residuals: ResidualFunction) -> tuple[float, float]:  # type: ignore[override]
         """Run one step.
 
         Returns:
@@ -104,7 +104,7 @@ class GaussNewton(Optimizer):
         start: list[Tensor],
         move: Tensor,
         system: _System,
-        residuals: Residuals,
+        residuals: ResidualFunction,
     ) -> bool:
         """Apply a step; return whether the loss decreases, and in that case adapt the damping."""
         parameters: list[Tensor] = group["params"]

@@ -270,7 +270,7 @@ class GaussNewton(OptimizerConfig):
         from scitoolkit.training.optim import gauss_newton
 
         weights: list[Any] = list(parameters)
-        return gauss_newton.GaussNewton(
+        return gauss_newton.GaussNewtonDescent(
             weights,
             damping=self.damping,
             trials=self.trials,

@@ -28,7 +28,7 @@ from scitoolkit.compression.files import (
     decompress_file,
     wanted_variables,
 )
-from scitoolkit.compression.quantities.stencil import Stencil
+from scitoolkit.compression.quantities.stencil import DerivativeStencil
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError
 
@@ -145,7 +145,7 @@ def test_derivatives_are_those_of_numpy(orders):
     for axis, order in enumerate(orders):
         for _ in range(order):
             wanted = np.gradient(wanted, x if axis else np.arange(6.0), axis=axis)
-    stencil = Stencil(f.shape, "yx", orders, {"x": x})
+    stencil = DerivativeStencil(f.shape, "yx", orders, {"x": x})
     np.testing.assert_allclose(stencil(f), wanted, rtol=1e-12, atol=1e-12)
     points = tuple(np.unravel_index(np.arange(f.size), f.shape))
     sums = sum(w * f.reshape(-1)[places] for w, places in stencil.terms(points))

@@ -12,7 +12,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.compression import compress, decompress, inspect_stream
 from scitoolkit.compression.enhancers.linear import Linear
 from scitoolkit.compression.enhancers.network import Network
-from scitoolkit.compression.series import Series, network_of
+from scitoolkit.compression.series import NetworkSeries, network_of
 from scitoolkit.compression.stored import Stored
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
@@ -114,6 +114,6 @@ def test_a_network_that_does_not_gain_is_left_out(tmp_path):
 
 def test_training_without_a_network_leaves_no_series(tmp_path):
     stored = Stored.of_stream("u", compress(np.arange(3000.0), abs=1e-2))
-    series = Series(tmp_path / "networks")
+    series = NetworkSeries(tmp_path / "networks")
     assert series.keep([stored], "u.nc") == []
     assert not series.exists

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
-from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.rank.knapsack import SLOTS, least_cost
 from scitoolkit.deploy.rank.study import Layer, Option, Study, ranks_of, study
@@ -162,7 +162,7 @@ def test_ranks_that_are_no_faster_and_idle_or_kept_layers_are_no_options(surroga
         return 10.0 if ranks is None else 0.1 * sum(ranks) if ranks != (8, 12) else 9.9
 
     monkeypatch.setattr("scitoolkit.deploy.rank.study.measured", table_of(times))
-    found = study([surrogate], [surrogate.typical], ["cells"], Target(8, 16), 0)
+    found = study([surrogate], [surrogate.typical], ["cells"], Processor(8, 16), 0)
     assert [layer.name for layer in found.layers] == ["window", "twice"]
     window, twice = found.layers
     assert [o.ranks for o in twice.options] == [None]
@@ -175,7 +175,7 @@ def test_ranks_that_are_no_faster_and_idle_or_kept_layers_are_no_options(surroga
 def test_a_layer_that_is_called_twice_takes_the_time_of_both():
     layer = nn.Linear(64, 64)
     uses = [Use("once", layer, ((512, 64),)), Use("twice", layer, ((512, 64), (512, 64)))]
-    found = measured(uses, {"once": [None, (16,)], "twice": [None, (16,)]}, Target(8, 16), 0)
+    found = measured(uses, {"once": [None, (16,)], "twice": [None, (16,)]}, Processor(8, 16), 0)
     for ranks in (None, (16,)):
         assert found["twice"][ranks] == pytest.approx(2 * found["once"][ranks])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from scitoolkit.forecasting.lstm import Ensemble, PodLSTM, fit_in_memory
+from scitoolkit.forecasting.lstm import NetworkEnsemble, PodLSTM, fit_in_memory
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.task import ForecastTask
 
@@ -25,10 +25,10 @@ def test_every_head_gives_leads_and_learns(head, layers):
 def test_the_loss_is_the_mean_over_members():
     members = [PodLSTM(2, 2, inputs=4, leads=3, hidden=4) for _ in range(2)]
     batch = {"inputs": torch.randn(5, 4, 2), "targets": torch.randn(5, 3, 2)}
-    loss, _ = ForecastTask(Ensemble(members)).loss(batch)
+    loss, _ = ForecastTask(NetworkEnsemble(members)).loss(batch)
     each = [((m(batch["inputs"]) - batch["targets"]) ** 2).mean() for m in members]
     torch.testing.assert_close(loss, sum(each) / 2)
-    assert "loss" in ForecastTask(Ensemble(members)).metrics(batch)
+    assert "loss" in ForecastTask(NetworkEnsemble(members)).metrics(batch)
 
 
 def test_a_correction_without_skill_is_switched_off():

@@ -14,7 +14,7 @@ from scitoolkit.forecasting.field_matrix import FieldReader, calendar_design, pa
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.streaming_svd import (
     Anomalies,
-    Processes,
+    RowProcesses,
     cell_statistics,
     randomized_svd,
 )
@@ -121,7 +121,7 @@ def test_randomized_svd_of_a_matrix_with_few_modes():
     values = random.standard_normal((30, 2)) @ random.standard_normal((2, 50))
     reader = FieldReader(xr.DataArray(values, dims=("time", "x")), "time", ("x",))
     design = calendar_design(xr.DataArray(np.arange(30), dims="time"), None, mean=False)
-    statistics = cell_statistics(reader, design, 7, Processes())
+    statistics = cell_statistics(reader, design, 7, RowProcesses())
     matrix = Anomalies(reader, np.arange(50), design, statistics.coefficients, np.ones(50), 7)
     found = randomized_svd(matrix, 4)
     expected = np.linalg.svd(values, compute_uv=False)

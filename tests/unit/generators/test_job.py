@@ -15,7 +15,7 @@ from plugin_packages import module_installed
 from scitoolkit import api
 from scitoolkit.core.dataset_card import verify
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
-from scitoolkit.generators.executors import Pool
+from scitoolkit.generators.executors import WorkerPool
 from scitoolkit.generators.job import orders
 from scitoolkit.generators.workers import finished, make_samples
 from scitoolkit.io.campaign import open_campaign
@@ -225,8 +225,8 @@ def test_an_executor_makes_what_this_process_makes_and_a_lost_worker_costs_one_s
     config = api.load(case_file(tmp_path))[1]
     here, there = tmp_path / "here", tmp_path / "there"
     wanted = orders(config)
-    list(make_samples(config.generator, wanted, here, Pool(None, 1)))
-    records = list(make_samples(config.generator, wanted, there, Pool(Lossy(1), 2)))
+    list(make_samples(config.generator, wanted, here, WorkerPool(None, 1)))
+    records = list(make_samples(config.generator, wanted, there, WorkerPool(Lossy(1), 2)))
     (failed,) = [r for r in records if r.error]
     assert failed.index == 1
     assert failed.error == "its worker died (RuntimeError: the node went down)"

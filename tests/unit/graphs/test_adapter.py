@@ -9,7 +9,7 @@ from torch import nn
 
 from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.testing.ranks import run_ranks
@@ -53,7 +53,7 @@ def whole(model, graph, target):
 
 def single(graph, grid=None):
     """The whole graph on one rank, to be proved on a grid."""
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     part.grid = part.grid if grid is None else grid
     return part
 
@@ -87,9 +87,9 @@ def test_layers_equal_the_whole_graph(graph, name):
     width = model.second.out_channels
     target = torch.randn(graph.num_nodes, width)
     out, gradients = whole(copy.deepcopy(model), graph, target)
-    grids = [Grid(1), Grid(3), Grid(4, sparse=False)]
+    grids = [ProcessGrid(1), ProcessGrid(3), ProcessGrid(4, sparse=False)]
     if "gat" not in name and "max" not in name:
-        grids += [Grid(2, 2), Grid(2, 2, 2), Grid(1, 3)]
+        grids += [ProcessGrid(2, 2), ProcessGrid(2, 2, 2), ProcessGrid(1, 3)]
     for grid in grids:
         owner = np.random.default_rng(1).integers(grid.size, size=graph.num_nodes)
         ours, by_parts = in_parts(model, graph, owner, grid, target)
@@ -102,10 +102,10 @@ def test_dropout_is_the_same_on_any_number_of_ranks(graph):
     model = models()["gcn"].train()
     target = torch.randn(graph.num_nodes, 3)
     owner = np.random.default_rng(1).integers(4, size=graph.num_nodes)
-    one, gradients = in_parts(model, graph, owner * 0, Grid(1), target, seed=5)
-    four, by_parts = in_parts(model, graph, owner, Grid(4), target, seed=5)
+    one, gradients = in_parts(model, graph, owner * 0, ProcessGrid(1), target, seed=5)
+    four, by_parts = in_parts(model, graph, owner, ProcessGrid(4), target, seed=5)
     assert torch.allclose(one, four, atol=1e-5)
-    assert not torch.allclose(one, in_parts(model, graph, owner, Grid(4), target, seed=6)[0])
+    assert not torch.allclose(one, in_parts(model, graph, owner, ProcessGrid(4), target, seed=6)[0])
     for mine, theirs in zip(by_parts, gradients, strict=True):
         assert torch.allclose(mine, theirs, atol=2e-5, rtol=1e-4)
 
@@ -114,7 +114,7 @@ def test_a_graph_with_hubs_is_kept_by_degree_and_gives_the_same():
     r = np.random.default_rng(2)
     target, source = np.minimum(r.geometric(0.1, (2, 600)) - 1, 49)
     graph = Graph(source, target, 50, r.normal(size=(50, 6)).astype(np.float32))
-    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(50, int), ProcessGrid(1), SingleProcess())
     ends = np.bincount(source, minlength=50) + np.bincount(target, minlength=50)
     assert (np.diff(ends[part.nodes.numpy()]) <= 0).all()
     assert part.nodes.tolist() != list(range(50))
@@ -123,7 +123,7 @@ def test_a_graph_with_hubs_is_kept_by_degree_and_gives_the_same():
     out, gradients = whole(copy.deepcopy(model), graph, wanted)
     for size in (1, 3):
         owner = np.arange(50) % size
-        own, own_gradients = in_parts(model, graph, owner, Grid(size), wanted)
+        own, own_gradients = in_parts(model, graph, owner, ProcessGrid(size), wanted)
         assert torch.allclose(own, out, atol=1e-5)
         for mine, theirs in zip(own_gradients, gradients, strict=True):
             assert torch.allclose(mine, theirs, atol=2e-5, rtol=1e-4)
@@ -134,7 +134,7 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
     before = {name: p.clone() for name, p in model.state_dict().items()}
     target = torch.randn(graph.num_nodes, 3)
     out, _ = whole(copy.deepcopy(model), graph, target)
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     attach(model, part)
     assert model.state_dict().keys() == before.keys()
     detach(model)
@@ -145,7 +145,7 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
 def test_attention_runs_in_bfloat16_under_autocast(graph, layer):
     model = Model(layer(6, 4, heads=2), layer(8, 3, residual=True)).eval()
     out, _ = whole(copy.deepcopy(model), graph, torch.zeros(graph.num_nodes, 3))
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     attach(model, part)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = model(torch.from_numpy(graph.features)[part.nodes], None)

@@ -9,7 +9,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, write_graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.task import NodeClassification, PartLoader
@@ -62,7 +62,7 @@ def test_the_loss_is_that_of_torch_on_any_number_of_ranks(unequal, size):
 
     def work(ranks):
         owner = np.arange(40) % ranks.size
-        part = GraphPart(unequal, owner, Grid(ranks.size), ranks)
+        part = GraphPart(unequal, owner, ProcessGrid(ranks.size), ranks)
         own = pyg.GCNConv(5, 4)
         own.load_state_dict(model.state_dict())
         task = NodeClassification(own, part, weights=weights)

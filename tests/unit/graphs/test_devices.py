@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from scitoolkit.graphs.adapter import distribute
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.proof import prove
@@ -41,7 +41,7 @@ class Called(torch.nn.Module):
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_layouts_follow_the_models_device(graph, tmp_path, name, stored):
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     if stored:
         pairs = np.stack([graph.source, graph.target], 1)
         np.save(tmp_path / "e.npy", pairs)

@@ -10,7 +10,7 @@ from torch import nn
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.models import GCN, RGCN
 from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
@@ -76,7 +76,9 @@ def test_inputs_by_name_reach_every_rank(name):
     plain = model(x, pair, *inputs).detach()
 
     def work(ranks):
-        part = GraphPart(graph, np.arange(graph.num_nodes) % ranks.size, Grid(ranks.size), ranks)
+        part = GraphPart(
+            graph, np.arange(graph.num_nodes) % ranks.size, ProcessGrid(ranks.size), ranks
+        )
         with torch.no_grad():
             return attach(copy.deepcopy(model), part)(x[part.nodes]) - plain[part.nodes]
 
@@ -87,7 +89,7 @@ def test_inputs_by_name_reach_every_rank(name):
 
 def test_a_model_that_reads_no_types_is_refused():
     graph = typed()
-    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(50, int), ProcessGrid(1), SingleProcess())
     with pytest.raises(ConfigError, match="edge_type, which"):
         attach(GCN().build(6, 3), part)
 

@@ -11,7 +11,7 @@ import torch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.graph import from_data
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.job import GraphJob
 from scitoolkit.graphs.models import HAN, HGT, RGCN
 from scitoolkit.graphs.part import GraphPart
@@ -128,7 +128,9 @@ def test_ranks_reach_what_one_reaches(config):
     gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
 
     def work(ranks):
-        part = GraphPart(graph, np.arange(graph.num_nodes) % ranks.size, Grid(ranks.size), ranks)
+        part = GraphPart(
+            graph, np.arange(graph.num_nodes) % ranks.size, ProcessGrid(ranks.size), ranks
+        )
         own = copy.deepcopy(model)
         own.zero_grad()
         out = attach(own, part)(x[part.nodes], None)

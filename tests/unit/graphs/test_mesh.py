@@ -13,7 +13,7 @@ from mesh_files import write_meshes
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
 from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
@@ -60,7 +60,7 @@ def network():
     return model
 
 
-def dynamics(meshes, model, ranks=None, owner=None, grid=Grid(1)):  # noqa: B008
+def dynamics(meshes, model, ranks=None, owner=None, grid=ProcessGrid(1)):  # noqa: B008
     owner = np.zeros(meshes.graph.num_nodes, int) if owner is None else owner
     part = GraphPart(meshes.graph, owner, grid, ranks or SingleProcess())
     return MeshDynamics(model, meshes, part, 1e-3)
@@ -87,14 +87,14 @@ def test_ranks_train_and_roll_out_as_one_does(size, file):
     meshes, batch = MeshFile(file, ["circle"]), next(iter(FlowLoader(np.arange(4), 2, seed=0)))
     model, flows = network(), np.array([1, 4])
     graph = meshes.geometry.graph
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     one = MeshDynamics(model, read_meshes(file, ["circle"]), part, scaled_by=np.arange(4))
     loss, _ = one.loss(batch)
     wanted = one.rollout(flows, 10)
     owner = np.random.default_rng(0).integers(size, size=graph.num_nodes)
 
     def work(ranks):
-        own = GraphPart(graph, owner, Grid(size), ranks)
+        own = GraphPart(graph, owner, ProcessGrid(size), ranks)
         task = MeshDynamics(copy.deepcopy(model), meshes, own, scaled_by=np.arange(4))
         part_of_loss, _ = task.loss(batch)
         share = task.batch_size(batch) / graph.num_nodes

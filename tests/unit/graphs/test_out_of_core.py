@@ -6,7 +6,7 @@ import torch
 
 from scitoolkit.graphs import out_of_core, sharing
 from scitoolkit.graphs.graph import GraphInputs, write_graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.models import GAT, GCN, GIN, SAGE
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
@@ -36,7 +36,7 @@ def test_outputs_are_those_of_the_graph_in_memory(graph, tmp_path, kind, how):
     prepare = sharing.preparation(stored, how)
     found = out_of_core.infer(model, stored, inputs, tmp_path, prepare)
     assert not list(tmp_path.glob("layer-[01]-*")), "rows of layers that are done"
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
     x = sharing.normalised_features(graph, how, part.nodes.numpy())
     wanted = attach(model, part)(x).detach().numpy()
     np.testing.assert_allclose(found[part.nodes], wanted, atol=1e-6 * np.abs(wanted).max())

@@ -16,7 +16,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.graphs import partitioner, scattered_files
 from scitoolkit.graphs.arrays_on_disk import write_array
 from scitoolkit.graphs.graph import Graph, read_graph, write_graph
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.partitioner import partition_edges
@@ -75,7 +75,7 @@ def test_products_of_stored_parts_equal_those_of_the_graph(graph, file, tmp_path
         return found
 
     one = np.zeros(graph.num_nodes, np.int64)
-    plain = collected(1, lambda ranks: GraphPart(graph, one, Grid(1), ranks))
+    plain = collected(1, lambda ranks: GraphPart(graph, one, ProcessGrid(1), ranks))
     for ours, wanted in zip(collected(3, lambda r: StoredPart(stored, r)), plain, strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-12)
 

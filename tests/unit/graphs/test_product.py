@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scitoolkit.graphs.grid import Grid, all_grids
+from scitoolkit.graphs.grid import ProcessGrid, all_grids
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.plan import forecast
 from scitoolkit.graphs.product import Product
@@ -81,7 +81,15 @@ def test_an_order_of_the_nodes_changes_neither_product_nor_words():
     nodes=st.integers(4, 40),
     nnz=st.integers(0, 120),
     seed=st.integers(0, 99),
-    grid=st.sampled_from([Grid(4), Grid(2, 2), Grid(2, 1, 2), Grid(1, 4), Grid(2, 2, 2)]),
+    grid=st.sampled_from(
+        [
+            ProcessGrid(4),
+            ProcessGrid(2, 2),
+            ProcessGrid(2, 1, 2),
+            ProcessGrid(1, 4),
+            ProcessGrid(2, 2, 2),
+        ]
+    ),
     empty=st.booleans(),
     width=st.integers(1, 4),
 )
@@ -118,7 +126,7 @@ def test_needed_rows_are_those_that_the_pattern_names():
     matrix = sp.csr_matrix((np.ones(2, np.float32), ([0, 1], [11, 11])), shape=(nodes, nodes))
     owner = np.repeat([0, 1], 6)
     x = torch.randn(nodes, 3)
-    _, _, words = run(matrix, owner, Grid(2), x, x)
+    _, _, words = run(matrix, owner, ProcessGrid(2), x, x)
     # Node 11 goes to rank 0 once, for both of its edges; its gradient comes back.
     assert words == [(3, 0), (0, 3)]
 
@@ -140,7 +148,7 @@ def test_the_plan_predicts_words_and_messages_exactly(size):
 
 def test_a_second_derivative_is_refused_and_not_wrong():
     matrix = random_matrix(7, 20, 0)
-    builder = LayoutBuilder(matrix, np.zeros(7, np.int64), Grid(1), None)
+    builder = LayoutBuilder(matrix, np.zeros(7, np.int64), ProcessGrid(1), None)
 
     def work(ranks):
         x = torch.randn(7, 2, requires_grad=True)

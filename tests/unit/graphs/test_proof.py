@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import seed_everything
 from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.graphs.proof_trace import LIMIT
@@ -148,8 +148,8 @@ MODELS = {
 
 
 def to_prove(graph, size):
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
-    part.grid = Grid(size)
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
+    part.grid = ProcessGrid(size)
     return part
 
 
@@ -235,7 +235,7 @@ def test_what_differs_is_refused_with_the_first_module(graph, name):
 
 def test_layers_with_messages_need_whole_rows(graph):
     part = to_prove(graph, 4)
-    part.grid = Grid(2, 2)
+    part.grid = ProcessGrid(2, 2)
     assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
     with pytest.raises(ConfigError, match=r"algorithm=1d"):
         prove(pyg.GATConv(6, 3), part)
@@ -299,7 +299,7 @@ class EmptyRank(SingleProcess):
 
 
 def test_a_process_without_edges_is_refused_for_layers_with_messages(graph):
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(2), EmptyRank())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(2), EmptyRank())
     assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
     with pytest.raises(ConfigError, match="process 1 has no edges"):
         prove(pyg.TransformerConv(6, 3), part)
@@ -344,7 +344,7 @@ def test_what_depends_on_the_size_sees_the_whole_graph(graph, name):
     owner = np.arange(graph.num_nodes) % 2
 
     def work(ranks):
-        part = GraphPart(graph, owner, Grid(2), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(2), ranks)
         with torch.no_grad():
             return attach(copy.deepcopy(model), part)(x[part.nodes]) - plain[part.nodes]
 
@@ -391,7 +391,7 @@ def test_functions_without_a_rule_see_all_rows(graph, name, size):
     owner = np.random.default_rng(1).integers(size, size=graph.num_nodes)
 
     def work(ranks):
-        part = GraphPart(graph, owner, Grid(size), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(size), ranks)
         ours = attach(copy.deepcopy(model), part)
         own = ours(x[part.nodes])
         own.square().sum().backward()
@@ -425,7 +425,7 @@ def test_one_process_runs_what_runs_on_the_whole_graph(graph, name, hub):
     model = OneInput(ON_ONE_PROCESS[name])
     x, pair = torch.from_numpy(graph.features), np.stack([graph.source, graph.target])
     plain = model(x, torch.from_numpy(pair), torch.from_numpy(graph.edge_weight))
-    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
+    part = GraphPart(graph, np.zeros(50, int), ProcessGrid(1), SingleProcess())
     off = attach(model, part)(x[part.nodes]) - plain[part.nodes]
     assert float(off.detach().abs().max()) < 1e-5
 
@@ -548,7 +548,7 @@ def test_random_numbers_do_not_depend_on_the_ranks(graph, name):
     x, owner = torch.from_numpy(graph.features), np.arange(graph.num_nodes) % 3
 
     def work(ranks):
-        part = GraphPart(graph, owner % ranks.size, Grid(ranks.size), ranks)
+        part = GraphPart(graph, owner % ranks.size, ProcessGrid(ranks.size), ranks)
         own = attach(copy.deepcopy(model), part).train()
         seed_everything(5)
         with torch.no_grad(), dropout_by_node(7):
@@ -577,7 +577,7 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
     x, owner = torch.from_numpy(graph.features), np.arange(graph.num_nodes) % 2
 
     def work(ranks):
-        part = GraphPart(graph, owner, Grid(2), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(2), ranks)
         own = attach(copy.deepcopy(model), part)
         with torch.no_grad():
             own(x[part.nodes])
@@ -644,7 +644,7 @@ def test_a_plain_number_of_local_rows_is_refused_on_large_graphs(graph, monkeypa
     monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
 
     def work(ranks):
-        prove(model, GraphPart(graph, owner, Grid(2), ranks))
+        prove(model, GraphPart(graph, owner, ProcessGrid(2), ranks))
 
     with pytest.raises(ConfigError, match="the number of local rows"):
         run_ranks(2, work, Traffic)
@@ -713,7 +713,7 @@ def test_dropout_on_all_rows_is_the_same_on_every_process(graph):
     x = torch.from_numpy(graph.features)
 
     def outputs(ranks, owner, whole):
-        part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(ranks.size), ranks)
         own = distribute(copy.deepcopy(model).double(), part, whole=whole)
         with dropout_by_node(3), torch.no_grad():
             out = torch.zeros(graph.num_nodes, 3, dtype=torch.float64)
@@ -745,7 +745,9 @@ def test_invertible_layers_are_equal_and_stay_invertible(graph, ranks, after):
     assert prove(model, to_prove(graph, ranks)).error < LIMIT
 
     def work(ranks):
-        part = GraphPart(graph, np.arange(graph.num_nodes) % ranks.size, Grid(ranks.size), ranks)
+        part = GraphPart(
+            graph, np.arange(graph.num_nodes) % ranks.size, ProcessGrid(ranks.size), ranks
+        )
         own = distribute(copy.deepcopy(model), part)
         return own.layer.disable, detach(own).layer.disable
 
@@ -768,7 +770,7 @@ def dropped(graph, function, size):
 
     def work(ranks):
         owner = np.arange(graph.num_nodes) % ranks.size
-        part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(ranks.size), ranks)
         with dropout_by_node(3):
             out = distribute(Dropped(), part)(torch.from_numpy(graph.features)[part.nodes])
         return torch.zeros(graph.num_nodes, *out.shape[1:]).index_copy(0, part.nodes, out)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.interception import Distributed
 from scitoolkit.graphs.local_rows import Unsupported
 from scitoolkit.graphs.part import GraphPart
@@ -19,7 +19,7 @@ def of_ranks(graph, function):
     owner = (np.arange(graph.num_nodes) % 5 == 0).astype(int)  # 40 and 10 nodes
 
     def work(ranks):
-        part = GraphPart(graph, owner, Grid(2), ranks)
+        part = GraphPart(graph, owner, ProcessGrid(2), ranks)
         with Distributed(part, None, 0) as rows:
             return function(rows.nodes(x[part.nodes]))
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.low_rank import (
-    Moments,
+    InputMoments,
     empty_factors,
     factorable,
     factors,
@@ -99,7 +99,7 @@ def test_weighted_windows_change_outputs_less_than_plain_ones():
     mixing = torch.randn(8, 3)
     x = torch.einsum("ij,bjzx->bizx", mixing, torch.randn(4, 3, 20, 20))
     x = x + 0.1 * torch.randn_like(x)
-    with Moments({"a": layer}) as seen:
+    with InputMoments({"a": layer}) as seen:
         y = layer(x)
     change = [float((factors(layer, (3, 6), m)(x) - y).square().mean()) for m in (seen["a"], None)]
     assert change[0] < 0.7 * change[1]
@@ -108,7 +108,7 @@ def test_weighted_windows_change_outputs_less_than_plain_ones():
 def test_moments_count_every_cell_and_nothing_after_the_end():
     layer = nn.Conv1d(2, 3, 3, padding=1)
     x = torch.randn(4, 2, 9)
-    with Moments({"a": layer}) as seen:
+    with InputMoments({"a": layer}) as seen:
         layer(x)
         layer(2 * x)
     layer(100 * x)
@@ -121,7 +121,7 @@ def test_moments_of_inputs_without_a_batch_are_those_of_a_batch_of_one():
     layer, x = nn.Conv2d(3, 4, 3), torch.randn(3, 5, 6)
     found = []
     for given in (x, x[None]):
-        with Moments({"a": layer}) as seen:
+        with InputMoments({"a": layer}) as seen:
             layer(given)
         found.append(seen["a"])
     torch.testing.assert_close(*found)

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.product import Product
 from scitoolkit.ops.attention import additive_attention, graph_attention
@@ -212,7 +212,7 @@ def test_distributed_products_run_the_kernel(monkeypatch):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
     csr = sp.csr_matrix(([1.0, 2.0, 3.0, 4.0], ([0, 0, 2, 3], [1, 2, 0, 0])), (4, 4))
     dense = torch.from_numpy(csr.toarray()).float().to(DEVICE)
-    layout = LayoutBuilder(csr, np.zeros(4, int), Grid(1)).build(0)
+    layout = LayoutBuilder(csr, np.zeros(4, int), ProcessGrid(1)).build(0)
     x = _normal(4, 3).float().requires_grad_()
     out = Product(layout, SingleProcess())(x)
     (grad,) = torch.autograd.grad(out, x, torch.ones_like(out))

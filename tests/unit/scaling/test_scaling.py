@@ -17,7 +17,7 @@ from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.results import Results
 from scitoolkit.scaling.config import ScalingConfig
-from scitoolkit.scaling.costs import Network, StepModel, fitted, ring_counts, whole_size
+from scitoolkit.scaling.costs import Interconnect, StepModel, fitted, ring_counts, whole_size
 from scitoolkit.scaling.measure import one_case, trained
 from scitoolkit.scaling.memory_classes import by_class, live_storages
 from scitoolkit.scaling.metg import crossing
@@ -73,7 +73,7 @@ def test_metg_is_where_the_efficiency_crosses_one_half():
 
 
 def test_network_and_counts_are_found_again():
-    network = Network(30e-6, 0.4e-9)
+    network = Interconnect(30e-6, 0.4e-9)
     points = []
     for size in (1e3, 1e5, 1e7):
         for name in ("all_reduce", "all_gather", "reduce_scatter_single"):
@@ -86,7 +86,7 @@ def test_network_and_counts_are_found_again():
 
 
 def test_a_step_is_predicted_from_its_parts():
-    network = Network(1e-5, 1e-9)
+    network = Interconnect(1e-5, 1e-9)
     parts = {"compute": 3e-3, "optimizer": 8e-4, "collectives": {"all_reduce": (2.0, 1e6)}}
     model = StepModel(**parts, sharded=False, overlaps=False)
     ring = 2 * 2 * 3 * 1e-5 + 2 * 1e6 * 3 / 4 * 1e-9
@@ -97,7 +97,7 @@ def test_a_step_is_predicted_from_its_parts():
     assert hidden.seconds(4096, {"": network}) > 0.1  # the latency of a ring is not hidden
     fixed = StepModel(**parts, sharded=True, overlaps=True, fixed=4e-4, copies=1e-5, loop=2e-5)
     assert fixed.seconds(4, {"": network}) == pytest.approx(3e-3 + 5e-4 + 3e-5)
-    other = {"": network, "all_reduce": Network(2e-5, 2e-9)}
+    other = {"": network, "all_reduce": Interconnect(2e-5, 2e-9)}
     assert model.seconds(4, other) == pytest.approx(3e-3 + 8e-4 + 2 * ring)
 
 

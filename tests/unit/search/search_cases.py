@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scitoolkit.core.errors import Interrupted
 from scitoolkit.search.evaluators.processes import Processes
-from scitoolkit.search.trial import Task
+from scitoolkit.search.trial import TrialTask
 from scitoolkit.testing.trials import act
 from scitoolkit.training.signals import StopSignals
 
@@ -61,5 +61,5 @@ def is_signalled(configuration, trial):
 def hangs_in_a_worker(folder):
     """Manage one worker, whose trial waits for a child process."""
     evaluator = Processes(act, 1)
-    evaluator.submit(Task(0, 0, {"act": "hang"}, 0, None, folder))
+    evaluator.submit(TrialTask(0, 0, {"act": "hang"}, 0, None, folder))
     evaluator.wait(None)

@@ -9,7 +9,7 @@ import search_cases as cases
 
 from scitoolkit.search.evaluators import evaluators
 from scitoolkit.search.evaluators.processes import Processes
-from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.testing import EvaluatorContract
 from scitoolkit.testing.trials import running_pids, waited
 
@@ -36,7 +36,7 @@ def test_a_result_sent_just_before_a_worker_ends_is_not_lost(monkeypatch):
             evaluator.wait(1.0)
         worker.kill()
         ours, theirs = multiprocessing.Pipe()
-        task = Task(0, 0, {}, 0)
+        task = TrialTask(0, 0, {}, 0)
         worker.task, worker.pipe, worker.process = task, ours, _Ending(theirs, task)
         theirs.send(("epoch", {"loss": 1.0}))
         monkeypatch.setattr(evaluator, "_replace", lambda worker: None)

@@ -29,7 +29,7 @@ from scitoolkit.search import (
     real,
 )
 from scitoolkit.search.history import same_history
-from scitoolkit.search.trial import Task
+from scitoolkit.search.trial import TrialTask
 from scitoolkit.search.trial_log import FILE_NAME, LogLocked, TrialLog, read_events
 from scitoolkit.search.worker import run_task
 from scitoolkit.training import launch
@@ -361,7 +361,7 @@ def test_a_failure_of_one_of_several_ranks_keeps_its_kind(tmp_path, monkeypatch,
     def evaluate(configuration):
         return objective._train_together(RunDirectory(tmp_path), 2, False)
 
-    outcome = run_task(evaluate, Task(0, 0, {}, 0))
+    outcome = run_task(evaluate, TrialTask(0, 0, {}, 0))
     assert outcome.failure == failure
 
 

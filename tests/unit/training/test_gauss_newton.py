@@ -19,7 +19,7 @@ from scitoolkit.io.atoms import open_atoms
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.optim import gauss_newton
-from scitoolkit.training.optim.gauss_newton import GaussNewton
+from scitoolkit.training.optim.gauss_newton import GaussNewtonDescent
 from scitoolkit.training.optim.residuals import StepResiduals
 
 ACAC = Path(__file__).resolve().parents[3] / "datasets" / "acac" / "train_300K.xyz"
@@ -106,7 +106,7 @@ def test_a_linear_problem_is_solved_in_few_steps_by_every_way(monkeypatch):
     for largest, several in ((3000, False), (3000, True), (0, True)):
         monkeypatch.setattr(gauss_newton, "LARGEST_DIRECT", largest)
         weight = nn.Parameter(torch.zeros(5, dtype=torch.float64))
-        optimizer = GaussNewton([weight], several_ranks=several)
+        optimizer = GaussNewtonDescent([weight], several_ranks=several)
         losses = [optimizer.step(Linear())[0] for _ in range(8)]
         assert losses == sorted(losses, reverse=True)
         torch.testing.assert_close(weight.detach(), exact, rtol=1e-6, atol=1e-8)
@@ -159,7 +159,7 @@ def test_ranks_with_a_part_of_the_samples_take_the_steps_of_one():
         task = tasks[rank]
         names, weights = zip(*task.model.named_parameters(), strict=True)
         part = {k: v[:9] if rank == 0 else v[9:] for k, v in data().items()}
-        optimizer = GaussNewton(list(weights), several_ranks=True)
+        optimizer = GaussNewtonDescent(list(weights), several_ranks=True)
         for _ in range(6):
             optimizer.step(StepResiduals(task, names, [part], 24, summed))
         return [w.detach() for w in weights]
@@ -182,7 +182,7 @@ def test_a_step_that_cannot_lower_the_loss_leaves_the_weights():
             return torch.ones(3).double(), torch.ones(3, 2).double()
 
     weight = nn.Parameter(torch.zeros(2))
-    optimizer = GaussNewton([weight])
+    optimizer = GaussNewtonDescent([weight])
     damping = []
     for _ in range(2):
         assert optimizer.step(Flat())[0] == 3.0
@@ -254,7 +254,7 @@ def test_a_step_at_the_rounding_of_the_loss_does_not_raise_it(width):
     batch = data(8)
     residuals = system(task, [batch])
     parameters = list(task.model.parameters())
-    optimizer = GaussNewton(parameters)
+    optimizer = GaussNewtonDescent(parameters)
 
     def loss():
         return float(residuals.values([p.detach().clone() for p in parameters]).square().sum())

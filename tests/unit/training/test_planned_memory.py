@@ -12,7 +12,7 @@ from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
 from scitoolkit.training.memory.parts import divided, observe
-from scitoolkit.training.memory.plan import PACK, RECOMPUTE, SAVE, Packing, plans, uniform
+from scitoolkit.training.memory.plan import PACK, RECOMPUTE, SAVE, PackingCost, plans, uniform
 from scitoolkit.training.memory.planned import PlannedMemory
 
 CPU = torch.device("cpu")
@@ -119,9 +119,9 @@ def test_plans_trade_seconds_for_bytes(net):
     x, store = smooth(), PlannedMemory(net, MemoryConfig(activations="planned"))
     parts = divided(observe(net, gradients_of(net, store, x)), 1 / 3)
     assert [p.name for p in parts] == ["stem", *(f"body.{i}" for i in range(4))]
-    found = plans(parts, Packing(10.0, 1e-9))
+    found = plans(parts, PackingCost(10.0, 1e-9))
     assert [p.peak for p in found] == sorted(p.peak for p in found)
-    assert found[0].peak <= uniform(parts, PACK, Packing(10.0, 1e-9)).peak * 1.000001
+    assert found[0].peak <= uniform(parts, PACK, PackingCost(10.0, 1e-9)).peak * 1.000001
     assert found[-1].seconds == 0
     assert set(found[-1].choices.values()) == {SAVE}
 

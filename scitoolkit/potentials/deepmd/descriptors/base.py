@@ -22,7 +22,7 @@ from scitoolkit.potentials.deepmd.file import Tree
 
 
 @dataclass(frozen=True)
-class Moments:
+class NeighbourSums:
     """Sums over the neighbours of every atom.
 
     Attributes:
@@ -77,11 +77,11 @@ class Descriptor(nn.Module, ABC):
         """Return the moments (N, ...) of edge vectors (E, 3), Å, differentiable by autograd."""
         raise NotImplementedError
 
-    def moments(self, graph: Batch, vectors: Tensor) -> Moments:
+    def moments(self, graph: Batch, vectors: Tensor) -> NeighbourSums:
         """Return the moments of edge vectors (E, 3), Å, with their vector-Jacobian product."""
         leaf = vectors.detach().requires_grad_()
         values = self.values(graph, leaf)
-        return Moments(values, vjp_by_autograd(values, leaf, self.training))
+        return NeighbourSums(values, vjp_by_autograd(values, leaf, self.training))
 
     @abstractmethod
     def forward(self, values: Tensor, types: Tensor) -> Tensor:

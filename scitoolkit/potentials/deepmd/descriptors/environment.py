@@ -11,7 +11,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
 from scitoolkit.ops.fitting_network.by_type import stacked_embedding
-from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, Moments, vjp_by_autograd
+from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, NeighbourSums, vjp_by_autograd
 from scitoolkit.potentials.deepmd.descriptors.fields import (
     PairDescriptorConfig,
     TypePair,
@@ -101,7 +101,7 @@ class PairDescriptor(Descriptor):
         """Return mean and deviation of the environments, (types, columns) each, in `dtype`."""
         return self.mean.to(self.dtype), self.deviation.to(self.dtype)
 
-    def moments(self, graph: Batch, vectors: Tensor) -> Moments:
+    def moments(self, graph: Batch, vectors: Tensor) -> NeighbourSums:
         """Return the moments (N, M, columns); an excluded neighbour counts as an empty slot."""
         part, included, numbers = without_excluded(graph, self.config.exclude_types)
         if included is None:
@@ -109,12 +109,12 @@ class PairDescriptor(Descriptor):
         near = self.moments_of_all(part, vectors[included])
         places = included.nonzero().squeeze(1)
         extra = torch.einsum("nt,ntmc->nmc", numbers.to(self.dtype), self.empty()[graph["types"]])
-        return Moments(
+        return NeighbourSums(
             near.values + extra,
             lambda cotangent: torch.zeros_like(vectors).index_add(0, places, near.vjp(cotangent)),
         )
 
-    def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:
+    def moments_of_all(self, graph: Batch, vectors: Tensor) -> NeighbourSums:
         """Return the moments of a graph without excluded pairs, by the torch reference."""
         leaf = vectors.detach().requires_grad_()
         values = reference.moments(
@@ -125,7 +125,7 @@ class PairDescriptor(Descriptor):
             *self.statistics(),
             self.embedding.networks(),
         )
-        return Moments(values, vjp_by_autograd(values, leaf, self.training))
+        return NeighbourSums(values, vjp_by_autograd(values, leaf, self.training))
 
     def absent(self) -> Tensor:
         """Return the part of an absent neighbour in the moments, (types, types, M, columns)."""

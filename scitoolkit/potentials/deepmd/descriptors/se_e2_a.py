@@ -20,9 +20,9 @@ from scitoolkit.ops.environment_matrix import operators
 from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.gpu_environment import table_of
 from scitoolkit.ops.environment_matrix.public import available, environment_kind
-from scitoolkit.ops.environment_matrix.table import Table
+from scitoolkit.ops.environment_matrix.table import EmbeddingTable
 from scitoolkit.ops.fitting_network import FittingSpec
-from scitoolkit.potentials.deepmd.descriptors.base import Moments
+from scitoolkit.potentials.deepmd.descriptors.base import NeighbourSums
 from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor, without_excluded
 from scitoolkit.potentials.deepmd.descriptors.se_e2_a_config import (
     SeE2ADescriptorConfig,
@@ -51,7 +51,7 @@ class Constants:
     weights: Tensor
     absent: Tensor
     empty: Tensor
-    table: Table | None
+    table: EmbeddingTable | None
 
 
 class SeE2ADescriptor(PairDescriptor):
@@ -101,7 +101,7 @@ class SeE2ADescriptor(PairDescriptor):
         """Return the moments for inference in chunks of atoms."""
         return SeE2AChunks(self, graph, vectors)
 
-    def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:
+    def moments_of_all(self, graph: Batch, vectors: Tensor) -> NeighbourSums:
         """Return the moments of a graph without excluded pairs, by the kernels if available."""
         if not self._fused(vectors):
             return super().moments_of_all(graph, vectors)
@@ -125,12 +125,12 @@ class SeE2ADescriptor(PairDescriptor):
             for part, number, of_absent in zip(moments.split(counts), numbers, absent, strict=True)
         ]
         values = torch.cat(parts).view_as(moments)[order.argsort()]
-        return Moments(
+        return NeighbourSums(
             values,
             lambda cotangent: operators.edge_gradients(cotangent[order], weights, environment),
         )
 
-    def _in_any_order(self, graph: Batch, vectors: Tensor) -> Moments:
+    def _in_any_order(self, graph: Batch, vectors: Tensor) -> NeighbourSums:
         """Return the moments without sorting atoms: no size depends on the numbers of types."""
         types = graph["types"]
         atoms = torch.arange(len(types), device=types.device)
@@ -140,7 +140,7 @@ class SeE2ADescriptor(PairDescriptor):
         environment = kind(self.spec, *graph_tensors, mean, deviation, self.training)
         weights = self.flat_weights()
         values = operators.moments(weights, environment) + self._absent_of(graph)
-        return Moments(
+        return NeighbourSums(
             values, lambda cotangent: operators.edge_gradients(cotangent, weights, environment)
         )
 
@@ -154,7 +154,7 @@ class SeE2ADescriptor(PairDescriptor):
         ]
         return (numbers.flatten(1) @ absent.flatten(0, 1).flatten(1)).unflatten(1, absent.shape[2:])
 
-    def _tabulated(self, table: Table, graph: Batch, vectors: Tensor) -> Moments:
+    def _tabulated(self, table: EmbeddingTable, graph: Batch, vectors: Tensor) -> NeighbourSums:
         types, segments = graph["types"], graph["segments"]
         atoms = torch.arange(len(types), device=types.device)
         values = table.moments(atoms, segments, types, vectors)
@@ -167,7 +167,7 @@ class SeE2ADescriptor(PairDescriptor):
             table.edge_gradients(atoms, segments, types, vectors, cotangent, out)
             return out
 
-        return Moments(values.detach(), vjp)
+        return NeighbourSums(values.detach(), vjp)
 
     def flat_weights(self) -> Tensor:
         """Return the embedding's parameters in the layout of the kernels."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scitoolkit.search.parameters import Chain, Choice, Real, Stepped, Variable
+from scitoolkit.search.parameters import Categorical, Chain, Real, Stepped, Variable
 from scitoolkit.search.space import Codes, Space
 
 Array = NDArray[np.float64]
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 _OFF = -1.0
 
 
-class Axis(ABC):
+class VariableAxis(ABC):
     """Conversion of one variable between uniform numbers, row entries and codes."""
 
     ordered = True
@@ -43,7 +43,7 @@ class Axis(ABC):
         """Return the entry of a code."""
 
 
-class RealAxis(Axis):
+class RealAxis(VariableAxis):
     """Real variable by its position between the bounds, in the logarithm if `log`."""
 
     def __init__(self, kind: Real) -> None:
@@ -62,7 +62,7 @@ class RealAxis(Axis):
         return self.kind.unit(code)
 
 
-class SteppedAxis(Axis):
+class SteppedAxis(VariableAxis):
     """Integer or grid variable; levels have equal shares of 0 ... 1, in the logarithm if `log`."""
 
     def __init__(self, kind: Stepped) -> None:
@@ -96,10 +96,10 @@ class SteppedAxis(Axis):
         return (value - self.low) / (self.high - self.low)
 
 
-class RankAxis(Axis):
+class RankAxis(VariableAxis):
     """List of numbers by their ranks."""
 
-    def __init__(self, kind: Choice) -> None:
+    def __init__(self, kind: Categorical) -> None:
         self.order = sorted(range(kind.levels), key=lambda code: kind.values[code])
         self.rank = {code: rank for rank, code in enumerate(self.order)}
         self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
@@ -118,12 +118,12 @@ class RankAxis(Axis):
         return (self.rank[int(code)] + 0.5) / len(self.order)
 
 
-class CategoryAxis(Axis):
+class CategoryAxis(VariableAxis):
     """Unordered values by their codes."""
 
     ordered = False
 
-    def __init__(self, kind: Choice) -> None:
+    def __init__(self, kind: Categorical) -> None:
         self.count = kind.levels
 
     def lift(self, uniform: Array) -> Array:
@@ -256,7 +256,7 @@ class Embedding:
         return out
 
 
-def axis_of(kind: Variable) -> Axis:
+def axis_of(kind: Variable) -> VariableAxis:
     """Return the axis of a variable."""
     if isinstance(kind, Real):
         return RealAxis(kind)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from scitoolkit.search.parameters import Choice
+from scitoolkit.search.parameters import Categorical
 from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embedding
 
 _UNIFORM = 0.25
@@ -41,7 +41,7 @@ class Priors:
         self.centres = {j: self.axes[j].entry(kinds[j].code(kinds[j].prior)) for j in self.at}
         # None marks a list of values, in which only the expected one counts.
         self.spreads = {
-            j: None if isinstance(kind := kinds[j], Choice) else kind.spread for j in self.at
+            j: None if isinstance(kind := kinds[j], Categorical) else kind.spread for j in self.at
         }
 
     def start(self, uniform: Array) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import CheckpointError, ConfigError
-from scitoolkit.io.loader.reservoir import Column, Reservoir
+from scitoolkit.io.loader.reservoir import Column, SimulationReservoir
 from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
 from scitoolkit.io.loader.streamed import ReservoirLoader
 
@@ -45,7 +45,7 @@ class Stream:
 
 
 def make(batch=4, repeats=1, total=TOTAL, seed=0):
-    reservoir = Reservoir({"u": (FRAMES, 2)}, CAPACITY, {"u": Column("u", (0, 1))})
+    reservoir = SimulationReservoir({"u": (FRAMES, 2)}, CAPACITY, {"u": Column("u", (0, 1))})
     schedule = ReservoirSchedule(
         CAPACITY, reservoir.windows, batch, seed=seed, repeats=repeats, total=total
     )
@@ -167,14 +167,14 @@ def test_another_stream_is_refused_on_resume():
 
 def test_history_and_too_short_simulations():
     columns = {"u": Column("u", (0, 2)), "u@-1": Column("u", (-2, 0))}
-    held = Reservoir({"u": (6, 1)}, 2, columns)
+    held = SimulationReservoir({"u": (6, 1)}, 2, columns)
     held.slot(1)["u"][:, 0] = np.arange(6)
     assert held.windows == 2
     found = held.read(np.array([3]))
     assert found["u"].ravel().tolist() == [3, 5]
     assert found["u@-1"].ravel().tolist() == [1, 3]
     with pytest.raises(ConfigError, match=r"4 frames, and windows of 5"):
-        Reservoir({"u": (4, 1)}, 2, columns)
+        SimulationReservoir({"u": (4, 1)}, 2, columns)
 
 
 def test_sizes_that_cannot_be_are_refused():
