@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.emulation.checks import check_dims, check_guards, check_mask
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.models.padding import AnyPadding
 from scitoolkit.emulation.normalized_network import (
@@ -162,10 +162,10 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
         return Emulator(layout, first, second, guards, determined)
 
 
-def grid_of(config: EmulationConfig, layout: Layout) -> FieldGrid:
+def grid_of(config: EmulationConfig, layout: Layout) -> Grid:
     """Return the grid of the fields for guards."""
     periodic = [d for d in layout.grid if config.boundary.get(d) == "circular"]
-    return FieldGrid(layout.grid, layout.coordinates, periodic, layout.weights())
+    return Grid(layout.grid, layout.coordinates, periodic, layout.weights())
 
 
 def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.devices import CPU
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import GuardConfig, guards
 from scitoolkit.testing.device import check_near, device_part, require_gpu
 from scitoolkit.testing.member import check_registered, check_settings
@@ -32,12 +32,12 @@ class GuardContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def grid(self) -> FieldGrid:
+    def grid(self) -> Grid:
         """Return the grid, with Chebyshev-Gauss points in z."""
         return channel()
 
     @pytest.fixture
-    def states(self, grid: FieldGrid) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def states(self, grid: Grid) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return a new and an old state of three samples that violate all invariants."""
         generator = torch.Generator().manual_seed(0)
         shape = (3, *grid.sizes.values())
@@ -114,19 +114,19 @@ class GuardContract:
         """A grid with other dims is refused, unless the guard needs no dims."""
         from scitoolkit.core.errors import ConfigError
 
-        other = FieldGrid({"r": 8}, {"r": list(range(8))}, ["r"], np.ones(8))
+        other = Grid({"r": 8}, {"r": list(range(8))}, ["r"], np.ones(8))
         if not {"over", "dims", "dim", "velocity"} & guard.model_fields_set:
             return
         with pytest.raises(ConfigError, match=r"dim|velocity"):
             guard.build(other)
 
 
-def channel(nx: int = NX, nz: int = NZ) -> FieldGrid:
+def channel(nx: int = NX, nz: int = NZ) -> Grid:
     """Return a grid that is periodic in x, with walls at z = -1/2 and 1/2."""
     z = -0.5 * np.cos(np.pi * (np.arange(nz) + 0.5) / nz)
     widths = np.gradient(z)
     weights = np.broadcast_to(widths / widths.mean(), (nx, nz))
-    return FieldGrid(
+    return Grid(
         {"x": nx, "z": nz},
         {"x": (4 * np.arange(nx) / nx).tolist(), "z": z.tolist()},
         ["x"],

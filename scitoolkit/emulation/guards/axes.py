@@ -114,7 +114,7 @@ def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
 
 
 @dataclass(frozen=True)
-class FieldGrid:
+class Grid:
     """The dims of an emulator's fields.
 
     Attributes:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis
 
@@ -35,7 +35,7 @@ class PlaneBalanceStep(nn.Module):
 
     def __init__(
         self,
-        grid: FieldGrid,
+        grid: Grid,
         dim: str,
         carrier: str,
         diffusivity: Mapping[str, float],

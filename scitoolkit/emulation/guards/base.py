@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from scitoolkit.emulation.guards.axes import FieldGrid
+    from scitoolkit.emulation.guards.axes import Grid
 
 Frames = Mapping[str, "np.ndarray"]
 
@@ -50,7 +50,7 @@ class GuardConfig(Config):
         return False
 
     @abstractmethod
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return a module (new state, old state) -> new state, {name: (B, *grid)} each.
 
         Raises:
@@ -58,7 +58,7 @@ class GuardConfig(Config):
         """
 
     @classmethod
-    def propose(cls, frames: Frames, grid: FieldGrid) -> Sequence[GuardConfig]:
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the guards of this class that (sample, *grid) frames satisfy."""
         del frames, grid
         return ()

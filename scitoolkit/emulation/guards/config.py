@@ -12,7 +12,7 @@ from scitoolkit.emulation.guards.base import Frames, GuardConfig
 if TYPE_CHECKING:
     from torch import nn
 
-    from scitoolkit.emulation.guards.axes import FieldGrid
+    from scitoolkit.emulation.guards.axes import Grid
 
 
 class SpectralFilter(GuardConfig):
@@ -36,7 +36,7 @@ class SpectralFilter(GuardConfig):
         """Return the names of the variables that the guard reads."""
         return self.names or ()
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.filters import Filter
 
@@ -60,14 +60,14 @@ class DivergenceFree(GuardConfig):
         """Return the names of the variables that the guard reads."""
         return list(self.velocity.values())
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.divergence import projection
 
         return projection(grid, self.velocity)
 
     @classmethod
-    def propose(cls, frames: Frames, grid: FieldGrid) -> Sequence[GuardConfig]:
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the projection of variables named u, v, w or `velocity_...` if they satisfy it."""
         from scitoolkit.emulation.guards.proposals import velocities
 
@@ -99,14 +99,14 @@ class FixedMean(GuardConfig):
         """Return whether the mean is over all cells, as single lines may have no valid cell."""
         return self.over is None
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.means import Means
 
         return Means(grid, self.values, self.over)
 
     @classmethod
-    def propose(cls, frames: Frames, grid: FieldGrid) -> Sequence[GuardConfig]:
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the means that are zero in every plane, or constant over all frames."""
         from scitoolkit.emulation.guards.proposals import means
 
@@ -131,14 +131,14 @@ class WallValues(GuardConfig):
         """Return the names of the variables that the guard reads."""
         return list(self.values)
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.walls import Walls
 
         return Walls(grid, self.values, self.dim, self.dropped)
 
     @classmethod
-    def propose(cls, frames: Frames, grid: FieldGrid) -> Sequence[GuardConfig]:
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the wall values to which all frames extrapolate."""
         from scitoolkit.emulation.guards.proposals import wall_values
 
@@ -164,14 +164,14 @@ class ValueRange(GuardConfig):
         """Return True, as cells are clamped independently."""
         return True
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.means import Range
 
         return Range(self.ranges)
 
     @classmethod
-    def propose(cls, frames: Frames, grid: FieldGrid) -> Sequence[GuardConfig]:
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the ranges of the frames, widened by half their width."""
         from scitoolkit.emulation.guards.proposals import ranges
 
@@ -206,7 +206,7 @@ class PressureEquation(GuardConfig):
         """Return the names of the variables that the guard computes from others."""
         return [self.variable]
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.pressure import Pressure
 
@@ -257,7 +257,7 @@ class PlaneBalance(GuardConfig):
         """Return the same names, as the balance needs both states."""
         return self.variables()
 
-    def build(self, grid: FieldGrid) -> nn.Module:
+    def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards import balance
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import Axis, FieldGrid
+from scitoolkit.emulation.guards.axes import Axis, Grid
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis, weighted_projector
 
 State = dict[str, Tensor]
 
 
-def projection(grid: FieldGrid, velocity: Mapping[str, str]) -> nn.Module:
+def projection(grid: Grid, velocity: Mapping[str, str]) -> nn.Module:
     """Return the projection for a grid.
 
     Raises:
@@ -48,7 +48,7 @@ class PeriodicProjection(nn.Module):
         velocity: {dim: velocity component along it}.
     """
 
-    def __init__(self, grid: FieldGrid, velocity: Mapping[str, str]) -> None:
+    def __init__(self, grid: Grid, velocity: Mapping[str, str]) -> None:
         super().__init__()
         self.names: list[str] = [velocity[d] for d in grid.sizes]
         axes = [grid.axis(d) for d in grid.sizes]
@@ -84,7 +84,7 @@ class WalledProjection(nn.Module):
         wall: the dim between walls.
     """
 
-    def __init__(self, grid: FieldGrid, velocity: Mapping[str, str], wall: str) -> None:
+    def __init__(self, grid: Grid, velocity: Mapping[str, str], wall: str) -> None:
         super().__init__()
         (along_x,) = [d for d in grid.sizes if d != wall]
         self.u, self.w = velocity[along_x], velocity[wall]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 
 State = dict[str, Tensor]
 
@@ -26,7 +26,7 @@ class Filter(nn.Module):
 
     def __init__(
         self,
-        grid: FieldGrid,
+        grid: Grid,
         order: int,
         strength: float = 36.0,
         dims: Sequence[str] | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 
 State = dict[str, Tensor]
 
@@ -24,7 +24,7 @@ class Means(nn.Module):
     weights: Tensor
 
     def __init__(
-        self, grid: FieldGrid, values: Mapping[str, float | str], over: Sequence[str] | None = None
+        self, grid: Grid, values: Mapping[str, float | str], over: Sequence[str] | None = None
     ) -> None:
         super().__init__()
         over = over or list(grid.sizes)

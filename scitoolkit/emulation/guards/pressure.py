@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import Axis, FieldGrid
+from scitoolkit.emulation.guards.axes import Axis, Grid
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis
 
@@ -32,7 +32,7 @@ class Pressure(nn.Module):
 
     def __init__(
         self,
-        grid: FieldGrid,
+        grid: Grid,
         variable: str,
         velocity: Mapping[str, str],
         force: Mapping[str, str],

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import FieldGrid
+from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import Frames, GuardConfig, guards
 
 ZERO = 1e-4
@@ -17,13 +17,13 @@ WALL = 1e-2
 """Largest spread of extrapolated wall values, in units of a variable's standard deviation."""
 
 
-def proposals(frames: Frames, grid: FieldGrid) -> list[GuardConfig]:
+def proposals(frames: Frames, grid: Grid) -> list[GuardConfig]:
     """Return the guards that all frames, {variable: (sample, *grid)}, satisfy.
 
     Example:
         >>> x = 2 * np.pi * np.arange(16) / 16
         >>> frames = {"u": np.stack([np.cos(x + shift) for shift in range(4)])}
-        >>> grid = FieldGrid({"x": 16}, {"x": x}, ["x"], np.ones(16))
+        >>> grid = Grid({"x": 16}, {"x": x}, ["x"], np.ones(16))
         >>> [guard.name for guard in proposals(frames, grid)]
         ['fixed_mean', 'value_range']
     """
@@ -31,7 +31,7 @@ def proposals(frames: Frames, grid: FieldGrid) -> list[GuardConfig]:
     return [guard for name in guards for guard in guards.get(name).propose(fields, grid)]
 
 
-def deviation(guard: GuardConfig, frames: Frames, grid: FieldGrid) -> dict[str, float]:
+def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float]:
     """Return the change that a guard makes to each variable, relative to a typical step.
 
     Args:
@@ -73,7 +73,7 @@ def deviation(guard: GuardConfig, frames: Frames, grid: FieldGrid) -> dict[str, 
 
 
 def means(
-    frames: Frames, grid: FieldGrid
+    frames: Frames, grid: Grid
 ) -> list[tuple[dict[str, float | Literal["kept"]], list[str] | None]]:
     """Return the means that vanish in every plane parallel to the walls, and the conserved ones."""
     flat = [d for d in grid.sizes if d in grid.periodic]
@@ -83,7 +83,7 @@ def means(
     constant: dict[str, float | Literal["kept"]] = {}
     for name, values in frames.items():
         spread = float(np.std(values)) or 1.0
-        # `values` has the sample dim in front, which `FieldGrid.position` counts.
+        # `values` has the sample dim in front, which `Grid.position` counts.
         if dims and np.abs(values.mean(dims)).max() < ZERO * spread:
             zero[name] = 0.0
             continue
@@ -96,9 +96,7 @@ def means(
     return [*proposed, (constant, None)] if constant else proposed
 
 
-def wall_values(
-    frames: Frames, grid: FieldGrid
-) -> list[tuple[dict[str, tuple[float, float]], str]]:
+def wall_values(frames: Frames, grid: Grid) -> list[tuple[dict[str, tuple[float, float]], str]]:
     """Return the wall values of the interpolating polynomials if they are constant."""
     proposed = []
     for dim in grid.sizes:
@@ -124,7 +122,7 @@ def wall_values(
 
 
 def velocities(
-    frames: Frames, grid: FieldGrid, make: Callable[[dict[str, str]], GuardConfig]
+    frames: Frames, grid: Grid, make: Callable[[dict[str, str]], GuardConfig]
 ) -> list[GuardConfig]:
     """Return projections of velocities with common names that are divergence-free."""
     dims = list(grid.sizes)
@@ -166,7 +164,7 @@ def ranges(frames: Frames) -> dict[str, tuple[float, float]]:
     return out
 
 
-def _axis(grid: FieldGrid, dim: str) -> str:
+def _axis(grid: Grid, dim: str) -> str:
     try:
         return grid.axis(dim).basis
     except ConfigError:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.emulation.guards.axes import Axis, FieldGrid
+from scitoolkit.emulation.guards.axes import Axis, Grid
 from scitoolkit.emulation.guards.filters import along
 
 State = dict[str, Tensor]
@@ -28,7 +28,7 @@ class Walls(nn.Module):
     matrix: Tensor
 
     def __init__(
-        self, grid: FieldGrid, values: Mapping[str, tuple[float, float]], dim: str, dropped: int
+        self, grid: Grid, values: Mapping[str, tuple[float, float]], dim: str, dropped: int
     ) -> None:
         super().__init__()
         axis = chebyshev_axis(grid, dim)
@@ -60,7 +60,7 @@ class Walls(nn.Module):
         return out
 
 
-def chebyshev_axis(grid: FieldGrid, dim: str) -> Axis:
+def chebyshev_axis(grid: Grid, dim: str) -> Axis:
     """Return a dim on Chebyshev-Gauss points.
 
     Raises:

@@ -15,7 +15,7 @@ from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.checks import check_guards
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.export import example_inputs
-from scitoolkit.emulation.guards.axes import FieldGrid, read_axis
+from scitoolkit.emulation.guards.axes import Grid, read_axis
 from scitoolkit.emulation.guards.config import (
     DivergenceFree,
     FixedMean,
@@ -147,7 +147,7 @@ def test_walls_of_what_is_not_balanced_are_refused():
 def test_planes_that_end_at_walls_are_refused():
     """Their means change by what the walls do too."""
     grid = channel(NX, NZ)
-    box = FieldGrid(grid.sizes, grid.coordinates, [], grid.weights)
+    box = Grid(grid.sizes, grid.coordinates, [], grid.weights)
     with pytest.raises(ConfigError, match="end at walls along x"):
         balance(1e-3).build(box)
 
@@ -201,7 +201,7 @@ def test_the_tolerance_of_plane_balance_separates_right_from_wrong_coefficients(
         x, z = file["x"][:], file["z"][:]
     points = {"x": x.tolist(), "z": z.tolist()}
     weights = np.broadcast_to(np.gradient(z) / np.gradient(z).mean(), (len(x), len(z)))
-    grid = FieldGrid({"x": len(x), "z": len(z)}, points, ["x"], weights)
+    grid = Grid({"x": len(x), "z": len(z)}, points, ["x"], weights)
 
     def change(viscosity=1e-3, diffusivity=1e-3, **settings):
         coefficients = {"u": viscosity, "b": diffusivity}
@@ -222,13 +222,13 @@ def test_the_tolerance_of_plane_balance_separates_right_from_wrong_coefficients(
 
 def test_a_guard_that_returns_nan_breaks_the_data():
     frames = {"u": np.ones((2, 8), np.float32), "v": np.full((2, 8), np.nan, np.float32)}
-    grid = FieldGrid({"x": 8}, {}, ["x"], np.ones(8))
+    grid = Grid({"x": 8}, {}, ["x"], np.ones(8))
     assert deviation(FixedMean(values={"v": 0.0}), frames, grid)["v"] == np.inf
 
 
 def test_a_single_frame_is_checked_against_its_spread():
     frames = {"u": np.linspace(-1, 1, 8, dtype=np.float32)[None]}
-    grid = FieldGrid({"x": 8}, {}, ["x"], np.ones(8))
+    grid = Grid({"x": 8}, {}, ["x"], np.ones(8))
     assert deviation(ValueRange(ranges={"u": (-2, 2)}), frames, grid)["u"] == 0
     assert deviation(ValueRange(ranges={"u": (0, 2)}), frames, grid)["u"] > ValueRange.tolerance
 
@@ -253,7 +253,7 @@ def test_the_projected_velocity_has_no_divergence_and_no_slip(flow):
 def test_periodic_projection_in_three_dims():
     sizes = {"x": 8, "y": 6, "z": 4}
     coordinates = {d: np.arange(n) / n for d, n in sizes.items()}
-    grid = FieldGrid(sizes, coordinates, list(sizes), np.ones((8, 6, 4)))
+    grid = Grid(sizes, coordinates, list(sizes), np.ones((8, 6, 4)))
     module = DivergenceFree(velocity={"x": "u", "y": "v", "z": "w"}).build(grid)
     noise = {n: torch.randn(2, 8, 6, 4) for n in "uvw"}
     out = module(noise, noise)
@@ -287,7 +287,7 @@ def test_points_that_suit_no_basis_are_refused():
         read_axis("z", uneven, periodic=False)
     with pytest.raises(ConfigError, match="periodic"):
         read_axis("x", gauss_points(8), periodic=True)
-    even = FieldGrid({"z": 8}, {"z": np.arange(8.0)}, [], np.ones(8))
+    even = Grid({"z": 8}, {"z": np.arange(8.0)}, [], np.ones(8))
     with pytest.raises(ConfigError, match="even points"):
         WallValues(values={"b": (0.0, 1.0)}, dim="z").build(even)
 
