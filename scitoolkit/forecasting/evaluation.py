@@ -103,7 +103,7 @@ class ForecastEvaluation:
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=[*self._summary(figures), *self._weakest(maps)],
+            summary=self._summary(figures, maps),
             metrics=figures,
             units={name: self.unit for name in figures if name.startswith(("rmse", "crps"))},
             tables=[
@@ -205,11 +205,12 @@ class ForecastEvaluation:
             figures["largest_ratio_to_damped_anomaly"] = number(ratio.max())
         return figures
 
-    def _summary(self, figures: Mapping[str, Any]) -> list[str]:
+    def _summary(self, figures: Mapping[str, Any], maps: xr.Dataset) -> list[str]:
         unit = f" {display_unit(self.unit)}".rstrip()
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {figures['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
+            *self._weakest(maps),
             chosen_sentence(self.record),
             *network_sentences(self.record),
         ]
