@@ -210,8 +210,8 @@ class ForecastEvaluation:
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {figures['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
-            *self._weakest(maps),
             chosen_sentence(self.record),
+            *self._weakest(maps),
             *network_sentences(self.record),
         ]
         lines += [f"Warning: {line}." for line in self.record.get("warnings", [])]
