@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,11 +203,11 @@ class Ladder:
             early = {r.name: waiting.submit(self._run, r) for r in todo if r.early}
             together = [pool.submit(self._run, rung) for rung in todo if rung.beside]
             for future in together:
-                future.result()
+                _result(future)
             for rung in todo:
                 if rung.early:
                     self._gate(rung).touch()
-                    early[rung.name].result()
+                    _result(early[rung.name])
                 elif not rung.beside and rung.group != "floors":
                     self._run(rung)
         shutil.rmtree(self._gates, ignore_errors=True)
@@ -277,6 +277,16 @@ class Ladder:
             seconds = result.get("wall_seconds", 0.0)
             told = json.dumps(result.get("figures") or result.get("counts") or {})[:150]
             print(f"{result['state']:8s} {seconds:6.1f} s  {name}  {told}", flush=True)
+
+
+def _result(future: Future[None]) -> None:
+    """Wait for a rung; a signal that comes as the wait begins is handled within 0.2 s.
+
+    A lock that is waited for without a limit hides such a signal until the lock is free.
+    """
+    while not wait([future], timeout=0.2).done:
+        pass
+    future.result()
 
 
 def _kill(group: int) -> None:
@@ -418,9 +428,12 @@ def main(argv: list[str] | None = None) -> int:
             again=options.again,
         )
 
+        received: list[int] = []
+
         def stopped(number: int, _: Any) -> None:
+            # An exception would be lost where it came inside a `__del__`; stopped rungs end soon.
+            received.append(number)
             ladder.stop()
-            raise SystemExit(128 + number)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stopped)
@@ -431,6 +444,8 @@ def main(argv: list[str] | None = None) -> int:
         results = ladder.climb(chosen)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if received:
+        return 128 + received[0]
     print(f"{head.get('device') or 'cpu'}: results in {path}")
     for name, row in compared(results).items():
         print(f"  {name:24s} {json.dumps(row)}")

@@ -69,12 +69,17 @@ def _ranks(
 ) -> Iterator[tuple[list[subprocess.Popen[bytes]], set[int]]]:
     ranks: list[subprocess.Popen[bytes]] = []
     forwarded: set[int] = set()
+    received: set[tuple[int, int]] = set()  # process and signal
+
+    def send(process: subprocess.Popen[bytes], number: int) -> None:
+        if process.poll() is None:
+            process.send_signal(number)
+            received.add((process.pid, number))
 
     def forward(number: int, _frame: Any) -> None:
         forwarded.add(number)
         for process in ranks:
-            if process.poll() is None:
-                process.send_signal(number)
+            send(process, number)
 
     previous = {number: signal.signal(number, forward) for number in FORWARDED}
     try:
@@ -86,6 +91,10 @@ def _ranks(
                     command, env=env, start_new_session=True, preexec_fn=_die_with_parent
                 )
             )
+            # One that came before this rank was in the list did not reach it.
+            for number in list(forwarded):
+                if (ranks[-1].pid, number) not in received:
+                    send(ranks[-1], number)
         yield ranks, forwarded
     finally:
         for process in ranks:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,33 @@ def test_ranks_that_a_forwarded_signal_ends_at_their_start_were_interrupted(modu
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     assert launch(2, [], module=module("time.sleep(60)")) == 130
+
+
+def test_a_signal_while_the_ranks_are_being_started_reaches_every_rank_once(
+    module, monkeypatch, tmp_path
+):
+    wait_and_count = f"""
+import signal
+received = []
+signal.signal(signal.SIGUSR1, lambda *_: received.append(1))
+open({str(tmp_path)!r} + "/ready" + os.environ["RANK"], "w").close()
+time.sleep(1)
+sys.exit(10 + len(received))
+"""
+    name = module(wait_and_count)
+    start = subprocess.Popen
+
+    def signalled(*arguments, **options):
+        process = start(*arguments, **options)
+        ready = tmp_path / f"ready{options['env']['RANK']}"
+        while not ready.exists():
+            time.sleep(0.01)
+        if options["env"]["RANK"] == "0":  # which is not yet in the launcher's list
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", signalled)
+    assert launch(2, [], module=name) == 11
 
 
 def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
