@@ -133,8 +133,8 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset, Tab
         if original.ndim > 2 and np.isfinite(error).any():
             drawn, arrays = worst_maps(name, shown.unit, original, error, shown.allowed)
             after.insert(0, drawn)
-            dims = fields[f"{name}: error"][0]
-            fields |= {f"{name}: {kind}": (dims, _middle(a)) for kind, a in arrays.items()}
+            own = fields[f"{name}: error"][0]
+            fields |= {f"{name}: {kind}": (own, _middle(a)) for kind, a in arrays.items()}
     if histograms:
         figures.append(
             Lines(

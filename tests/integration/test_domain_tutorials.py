@@ -20,6 +20,17 @@ FEWER = {
         "members: 2, steps: 30": "members: 2, steps: 3",
         "{name: unet, widths: [32, 64]}": "{name: unet, widths: [8]}",
     },
+    "fine-tuning": {
+        "simulations(22, 28), simulations(28, 12)": "simulations(22, 4), simulations(28, 3)",
+        "train: 24, validation: 2, test: 2": "train: 2, validation: 1, test: 1",
+        "train: 8, validation: 2, test: 2": "train: 1, validation: 1, test: 1",
+        "replay_simulations: 8": "replay_simulations: 1",
+        "steps: 1000": "steps: 3",
+        "training.steps=200": "training.steps=3",
+        "warmup_steps: 20": "warmup_steps: 1",
+        "widths: [16, 32]": "widths: [4]",
+        "evaluate: 10": "evaluate: 2",
+    },
     "global-emulator": {
         "DAYS, SIMULATIONS = 20, 10": "DAYS, SIMULATIONS = 16, 3",
         "train: 7, validation: 1, test: 2": "train: 1, validation: 1, test: 1",
