@@ -26,8 +26,8 @@ from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Table
 from scitoolkit.core.seeds import derive_seed
+from scitoolkit.io.ase_frames import from_ase
 from scitoolkit.io.atoms import checked
-from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
