@@ -77,7 +77,7 @@ class LinkTask:
     ) -> None:
         self.model: nn.Module = model
         self._data, self._train = data, np.asarray(train, np.int64)
-        self._inputs = _inputs(data, data.telling(train))
+        self._inputs = inputs_of(data, data.telling(train))
         self._count, self._seed = negatives, seed
         self._epoch, self._step = 0, 0
         self._drawn: dict[int, Tensor] = {}
@@ -239,7 +239,7 @@ def _subgraph(graph: Graph, edges: np.ndarray) -> Graph:
     return Graph(graph.source[edges], graph.target[edges], graph.num_nodes, none)
 
 
-def _inputs(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
+def inputs_of(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
     """Return what a network receives if the edges of a mask (E,) send messages."""
     graph = data.graph
     pair = np.stack([graph.source[edges], graph.target[edges]])
@@ -258,6 +258,6 @@ def _inputs(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
 @torch.no_grad()
 def _logits(model: Any, data: LinkData, edges: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     device = device_of(model)
-    inputs = {name: t.to(device) for name, t in _inputs(data, edges).items()}
+    inputs = {name: t.to(device) for name, t in inputs_of(data, edges).items()}
     out: np.ndarray = model(inputs, torch.from_numpy(np.ascontiguousarray(pairs)).to(device))
     return torch.as_tensor(out).cpu().double().numpy()
