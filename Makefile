@@ -20,7 +20,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, files by yt, cfgrib, Icechunk and S3, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, i-PI, torch-sim, files by yt, cfgrib, Icechunk and S3, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
 	@echo "make lint       ruff, mypy, import contracts, budgets"
@@ -56,8 +56,10 @@ coverage: $(STAMP)
 # W&B are larger than all that the other tests need.
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
   $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed $(PEERS)/files/.installed \
-  $(PEERS)/series/.installed
+  $(PEERS)/series/.installed $(PEERS)/engines/.installed
 	$(PEERS)/series/bin/python -m pytest tests/unit/forecasting/test_backtest.py
+	$(PEERS)/engines/bin/python -m pytest tests/unit/potentials/test_torch_sim.py \
+	  tests/unit/potentials/test_socket.py
 	$(PEERS)/files/bin/python -m pytest tests/unit/io/test_other_formats.py \
 	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
@@ -111,6 +113,12 @@ $(PEERS)/files/.installed: constraints.txt
 $(PEERS)/series/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e '.[dev,statsforecast]'
+	touch $@
+
+# Programs that move atoms with our potentials.
+$(PEERS)/engines/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev,torchsim]' ipi
 	touch $@
 
 $(PEERS)/clusters/.installed: constraints.txt

@@ -14,7 +14,8 @@ PAGE = """# Which potential runs where
 
 Written by `python docs/reference/make.py`: for each row a model is built and given to the export.
 
-Python means `Calculator` and `scitoolkit predict`; ASE is the same calculator, on any device.
+Python means `Calculator` and `scitoolkit predict`; ASE is the same calculator, on any device, also
+behind a socket of i-PI, and torch-sim's `TorchSimModel` calls the same model for many systems.
 C stands for the [exported library](../how-to/potentials-in-lammps.md) and all that call it: C, C++,
 Fortran, `LibraryCalculator` (ASE without torch) and the pair style of LAMMPS. A number in brackets
 stands for the reason below the table, which is the message of `scitoolkit export`.

@@ -20,8 +20,15 @@ def voigt_stress(virial: np.ndarray, atoms: Any) -> np.ndarray | None:
     Returns:
         (6,) xx, yy, zz, yz, xz, xy; eV/Å³, ASE's sign.
     """
-    if not atoms.pbc.any() or atoms.cell.rank < 3:
+    stress = stress_matrix(virial, atoms)
+    if np.isnan(stress).all():
         return None
-    stress = -virial / atoms.get_volume()
-    stress = 0.5 * (stress + stress.T)
     return stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+
+
+def stress_matrix(virial: np.ndarray, atoms: Any) -> np.ndarray:
+    """Return the symmetrised stress (3, 3) of `voigt_stress`, NaN where it is undefined."""
+    if not atoms.pbc.any() or atoms.cell.rank < 3:
+        return np.full((3, 3), np.nan)
+    stress = -virial / atoms.get_volume()
+    return np.asarray(0.5 * (stress + stress.T))

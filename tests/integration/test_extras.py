@@ -101,6 +101,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
     ],
     "compression": [CODECS, ("run", str(WORKFLOWS / "compress_snapshot"))],
     "search": [SEARCHES, ("validate", str(WORKFLOWS / "sst_search"))],
+    "torchsim": ["import scitoolkit.potentials.torch_sim_model, torch_sim"],
     "statsforecast": ["from statsforecast.models import AutoARIMA"],
     "ray": ["import ray"],
     "mpi": ["import mpi4py"],
