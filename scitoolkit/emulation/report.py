@@ -258,6 +258,10 @@ def _summary(evaluation: Evaluation, scores: dict[str, Any]) -> list[str]:
 def _survival(evaluation: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
     line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
+    if long.diverged:
+        line = (
+            f"A rollout beyond the data diverged, and was ended, at step {long.diverged} of {steps}"
+        )
     errors = [
         f"{n} {scores[f'climate_error_{n}']:.2g}"
         for n in evaluation.config.quantities
@@ -307,11 +311,12 @@ def _climate_table(evaluation: Evaluation, long: LongRollout) -> Table:
         climates = (evaluation.truth_climate, long.climate)
         rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
     left = f"Left the range of the truth, widened by half: {long.departures}. " if long.left else ""
+    diverged = "; the next one diverged, and ended the rollout" if long.diverged else ""
     return Table(
         title=f"Climate of a rollout of {long.steps} steps beyond the end of the data",
         columns=["quantity", "truth", "its spread", "emulator", "its spread "],
         rows=rows,
-        note=f"{long.finite} steps are finite. {left}"
+        note=f"{long.finite} steps are finite{diverged}. {left}"
         f"The truth is the {evaluation.truth_climate.frames} samples of the test split; the first "
         "tenth of the rollout is left out.",
     )

@@ -124,6 +124,15 @@ def boundaries_of(campaign: Campaign) -> dict[str, str]:
     return boundaries
 
 
+def dims_with_ends(campaign: Campaign) -> set[str]:
+    """Return the dims that cannot be periodic: a latitude, and a longitude not all around."""
+    longitude, latitude = (_of_dims(campaign, role) for role in ("longitude", "latitude"))
+    ends = {latitude[0]} if latitude is not None else set()
+    if longitude is not None and not is_whole_turn(longitude[1]):
+        ends.add(longitude[0])
+    return ends
+
+
 def _normalised(areas: np.ndarray) -> np.ndarray:
     return np.asarray(areas / areas.mean())
 
