@@ -193,7 +193,7 @@ def _no_dropout(local: LocalRows, named: dict[str, Any]) -> None:
 
 
 def _written(rule: Rule) -> Rule:
-    """Return a rule that also writes its result into the input if the call says so."""
+    """Return a rule that also writes its result into the input if the call has `inplace=True`."""
 
     def written(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         inplace = len(args) > 3 and args[3]
