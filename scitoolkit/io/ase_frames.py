@@ -72,6 +72,7 @@ def _weights(atoms: Any, where: str) -> tuple[float, float, float]:
         if not (_is_numeric(value) and np.ndim(value) == 0 and 0 <= value < np.inf):
             raise DataError(f"{name} is {value!r}", where=where, allowed="a number from 0")
         weights[named[1]] = float(value)
+    # mace-torch weighs stress and virial in separate losses; here they are one label.
     whole = weights[""]
     return (
         whole * weights["energy_"],
@@ -161,6 +162,7 @@ def _virial_of(
     Raises:
         DataError: a configured name that the frame lacks, another name, or two that contradict.
     """
+    # A stress is per volume: it is defined with a cell of nonzero volume that repeats.
     solid = bool(np.any(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
     wanted = (labels.virial_key, labels.stress_key)
     tensors = {
@@ -199,6 +201,7 @@ def _virial_of(
     if virial is None:
         return from_stress
     largest = np.abs(from_stress).max()
+    # Files round both to a few digits; another sign, unit or volume is far outside of 1 %.
     if not bool((np.abs(virial - from_stress) <= 1e-2 * largest).all()):
         raise DataError(
             f"{labels.virial_key} and -volume * {labels.stress_key} differ "

@@ -28,6 +28,7 @@ from scitoolkit.io.elements import BONDING_RADII
 
 log = get_logger(__name__)
 Array = np.ndarray[Any, Any]
+# CODATA 2018; the calorie is the thermochemical one, 4.184 J.
 LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
 ENERGIES = {
     "eV": 1.0,
@@ -192,6 +193,7 @@ class AtomsCollection:
     def _place(self, index: int) -> tuple[AtomsSource, int]:
         if not 0 <= index < len(self):
             raise IndexError(index)
+        # `right`: an end is the first index of the next source, and empty sources are skipped.
         number = bisect.bisect_right(self._ends, index)
         return self._sources[number], index - (self._ends[number - 1] if number else 0)
 
@@ -230,11 +232,13 @@ class AtomsCollection:
         """
         if not len(self):
             raise DataError("no frame found", where="data")
+        # Spread over the collection, because files are sorted by composition or by run.
         picks = np.unique(np.linspace(0, len(self) - 1, CHECKED_FRAMES).astype(int))
         frames = [self[int(i)] for i in picks]
         for label, is_required in (("energy", energy), ("forces", forces), ("virial", virial)):
             if is_required:
                 self._require(label, frames)
+        # The sample first: all frames are read only if it shows no label.
         if not energy and all(_unlabelled(f) for f in frames) and all(_unlabelled(f) for f in self):
             raise DataError(
                 "no frame has energies or forces", where=frames[0].where, fix="data.labels"
@@ -243,6 +247,7 @@ class AtomsCollection:
         energies = [frame.energy for frame in frames if frame.energy is not None]
         if energies and all(energy == 0.0 for energy in energies):
             raise DataError("all energies are zero", where=where, fix="data.labels.energy_key=NAME")
+        # By symmetry the force on the only atom of a frame is zero, also in a crystal.
         moved = [f.forces for f in frames if f.forces is not None and len(f.species) > 1]
         if moved and not any(f.any() for f in moved):
             raise DataError("all forces are zero", where=where, fix="data.labels.forces_key=NAME")
@@ -498,6 +503,7 @@ def checked(frame: Configuration) -> Configuration:
             )
     periodic = np.asarray(frame.pbc, dtype=bool)
     rows = np.asarray(frame.cell)[periodic]
+    # The rank, because parallel vectors span no lattice either.
     if len(rows) and np.linalg.matrix_rank(rows) < len(rows):
         raise DataError(
             f"pbc is {periodic.tolist()} but the cell has no such lattice vectors: "
@@ -512,6 +518,7 @@ def _first_atom(name: str, value: Any, limit: float = np.inf) -> str:
     """Return the number of the first atom whose values are not below the limit, for messages."""
     if name not in ("positions", "forces", "aparam"):
         return ""
+    # Negated, so that NaN is not below the limit.
     rows = ~(np.abs(np.asarray(value)) < limit).reshape(len(value), -1).all(axis=1)
     return f" at atom {int(rows.argmax())}"
 
@@ -528,6 +535,7 @@ class MissingLabel(DataError):
     def __init__(self, kind: str, name: str, found: Sequence[str], where: str) -> None:
         self.key: str = f"{kind}_key"
         self.name: str = name
+        # In the singular, so that `forces` also finds `REF_force`.
         self.similar: list[str] = sorted(n for n in found if kind.rstrip("s") in n.lower())
         names = sorted(found)
         near = nearest_name(name, found) or (names[0] if names else "NAME")
@@ -561,6 +569,8 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     if not ratios:
         return
     ratio = float(np.median(ratios))
+    # Bonded atoms have a ratio near 1. Taken for Å, positions in bohr give 1.89 times as much and
+    # those in nm a tenth: the bounds are between these and 1.
     if 0.55 < ratio < 1.7:
         return
     guess = "nm" if ratio < 0.55 else "bohr"
@@ -602,8 +612,11 @@ def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
         return float(np.median((distances / sums).min(axis=1)))
     vectors = np.asarray(frame.cell, np.float64)[periodic]
     inverse = np.linalg.pinv(vectors)
+    # The pseudo-inverse gives coordinates along the periodic vectors only: components across them,
+    # of slabs and wires, stay as they are.
     offsets = offsets - np.round(offsets @ inverse) @ vectors
     nearest = _nearest(offsets, np.zeros((1, len(vectors))), vectors, sums)
+    # Column i of the inverse is normal to all other vectors, with length 1 / height along vector i.
     heights = 1 / np.linalg.norm(inverse, axis=0)
     # Within half a height of the cell the rounded image is the nearest; else more are compared.
     if not (nearest * sums.max() <= heights.min() / 2).all():

@@ -222,6 +222,7 @@ class ExtendedXYZ:
                 position = file.tell()
                 line = file.readline()
                 line_number += 1
+                # Blank lines may separate frames; only an empty read is the end of the file.
                 if not line.strip():
                     if not line:
                         return [*offsets, position], sizes
@@ -280,6 +281,7 @@ class ExtendedXYZ:
                 file.seek(start)
                 file.readline()
                 comment = file.readline().decode(errors="replace")
+                # Properties is a list of name:type:count, such as species:S:1:pos:R:3.
                 columns = re.search(r'\bProperties="?([^\s"]+)', comment)
                 names |= set(columns[1].split(":")[::3]) if columns else set()
                 names |= set(re.findall(r'([^\s="]+)"?\s*=', comment))
@@ -315,6 +317,7 @@ def _whole_tensors(frame: str) -> str:
         numbers = entry[2].split()
         if len(numbers) != 6:
             return entry[0]
+        # Voigt order, as ASE orders the six numbers of a stress.
         xx, yy, zz, yz, xz, xy = numbers
         return f'{entry[1]}="{" ".join((xx, xy, xz, xy, yy, yz, xz, yz, zz))}"'
 
