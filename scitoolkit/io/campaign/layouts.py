@@ -195,6 +195,7 @@ class Well(Layout):
             if group not in cls._RANKS:
                 continue
             rank = cls._RANKS.index(group)
+            # The Well leaves out axes along which a field does not vary, such as a static mask.
             lead = [
                 role
                 for role, attr in ((SIMULATION, "sample_varying"), (TIME, "time_varying"))
@@ -217,6 +218,8 @@ def _spatial_names(header: FileHeader) -> list[str]:
     order = {"x": 0, "y": 1, "z": 2}
     rank = header.attrs.get("n_spatial_dims")
     names = sorted((n for n in short if n != "time"), key=lambda n: (order.get(n, 3), n))
+    # HDF5 visits names alphabetically (`phi`, `r`, `theta`): only the attribute has the stored
+    # order. With one dim it is read as a text, and there is nothing to order.
     stated = header.attrs.get("dimensions/spatial_dims", header.attrs.get("spatial_dims"))
     if isinstance(stated, list):
         names = [str(s) for s in stated]
@@ -253,6 +256,7 @@ class PdeBench(Layout):
         for path, stored in header.variables.items():
             if path.endswith("-coordinate") or len(stored.shape) < 1 + rank:
                 continue
+            # The solution of Darcy flow has a time axis of length 1, its coefficient `nu` has none.
             with_time = len(stored.shape) == 2 + rank
             dims = [SIMULATION, *[TIME] * with_time, *SPACE[:rank]]
             if len(dims) == len(stored.shape):
@@ -322,6 +326,8 @@ class Dedalus(Layout):
                     where=f"{header.path}: variable {path}",
                     fix="add_task(..., layout='g')",
                 )
+            # A scale is named `x_hash_HASH`, where the hash is that of its grid: it differs with
+            # the resolution, the dim does not.
             dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
             roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
             arrays[name] = array_of(path, stored, [TIME, *roles])
@@ -330,6 +336,8 @@ class Dedalus(Layout):
     @classmethod
     def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
         """Return the scale of a space dim."""
+        # Tasks at several resolutions leave several scales of a dim, and the name of the dim alone
+        # does not tell which of them is that of a field.
         scales = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
         return header.get(scales[0]) if len(scales) == 1 else None
 
@@ -367,6 +375,7 @@ class Plain(Layout):
         options = _with_time(header, options)
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
         dims = {d for v in header.variables.values() for d in named_dims(header, v, options)}
+        # The user's dim is compared as written, common names also in capitals (`Time` of WRF).
         candidates = [
             (path, stored)
             for path, stored in header.variables.items()
@@ -422,6 +431,8 @@ def _with_time(header: FileHeader, options: Options) -> Options:
     """
     if options.sample_dim != "time":
         return options
+    # Only dims that fields use: a file may hold further vectors of times that count no samples,
+    # such as the starts of forecasts.
     used = {
         d for v in header.variables.values() if v.shape for d in named_dims(header, v, options)
     } - set(options.grid or ())
@@ -516,6 +527,8 @@ def _require_not_time(
 
 def _stated_roles(header: FileHeader) -> dict[str, str]:
     """Return {dim: role} as the attributes of the coordinates state them."""
+    # A coordinate variable has the name of its dim (CF, section 5). An auxiliary coordinate along
+    # another dim says nothing about a dim that shares its name.
     vectors = {p.rpartition("/")[2]: v for p, v in header.variables.items() if len(v.shape) == 1}
     roles = {name: role_by_metadata(v.attrs) for name, v in vectors.items() if v.dims == (name,)}
     return {name: role for name, role in roles.items() if role}
@@ -537,6 +550,8 @@ def _roles(
     if time == "time" and time not in dims:
         like_time = [d for d in dims if d.lower() in TIME_NAMES]
         time = like_time[0] if len(like_time) == 1 else time
+        # A variable of times alone, such as valid dates by `date` and `step`, is no field and must
+        # not refuse the file.
         if len(like_time) > 1 and len(dims) > len(like_time):
             raise DataError(
                 f"the dims {' and '.join(like_time)} are both times by their names",
@@ -550,6 +565,8 @@ def _roles(
             roles.append(TIME)
         elif dim in apart:
             roles.append(COMPONENT)
+        # A row belongs to one number of a simulation: a second such dim, `expver` after `number`,
+        # is left as a dim of the grid.
         elif dim not in space and SIMULATION not in roles and _counts_simulations(dim, stated):
             roles.append(SIMULATION)
         elif dim.lower() in COMPONENT_NAMES and dim not in space and dim not in stated:

@@ -214,14 +214,17 @@ class OneOfManyParts(Layout):
         attrs, variables = header.attrs, header.variables
         sizes = {d: n for v in variables.values() for d, n in zip(v.dims, v.shape, strict=True)}
         cells = max((int(np.prod(v.shape[-2:])) for v in variables.values()), default=0)
+        # Files of a single process may state it too: the largest field shows whether it is whole.
         whole = [n for n in np.ravel(attrs.get("DOMAIN_size_global", [])) if _is_whole(n)]
         if len(whole) == 2 and whole[0] * whole[1] > cells:
             return "NEMO", "rebuild_nemo NAME NUMBER_OF_FILES"
+        # BOUT++ states the size of the whole domain in each file; guard cells make a part larger.
         if "MXSUB" in variables and any(_scalar(header, f"n{d}") > sizes.get(d, 1) for d in "xy"):
             return "BOUT++", "boutdata.squashoutput.squashoutput(FOLDER)"
         pairs = [(attrs.get(f"N{d}", 0), attrs.get(f"sN{d}", 0)) for d in "xy"]
         if any(_is_whole(a) and _is_whole(b) and a > b for a, b in pairs):
             return "MITgcm", "gluemncbig -o OUT IN.*"
+        # CROCO: numbers of the part along xi and eta, then how many parts there are along them.
         parts = np.ravel(attrs.get("partition", []))
         if len(parts) == 4 and all(map(_is_whole, parts)) and parts[2] * parts[3] > 1:
             return "CROCO", "ncjoin IN.*"
@@ -260,6 +263,7 @@ def layout_of(header: FileHeader) -> type[Layout]:
     Raises:
         DataError: several layouts match.
     """
+    # No order of preference: where two layouts match, the axes of one of them would be wrong.
     matching = [layout for layout in LAYOUTS if layout.matches(header)]
     if len(matching) > 1:
         raise DataError(

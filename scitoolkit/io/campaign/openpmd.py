@@ -157,6 +157,8 @@ def _meshes(header: FileHeader) -> str:
 
 def _record(header: FileHeader, path: str) -> dict[str, Any]:
     """Return the attributes of a record, and of its component, which come first."""
+    # A scalar record is a dataset with all attributes. A vector is a group: its components state
+    # only `unitSI` and `position`.
     stored = header.variables.get(path)
     return {
         **_below(header, path.rpartition("/")[0]),

@@ -161,6 +161,8 @@ def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[
     Raises:
         DataError: the parts are not in order, or the names are ambiguous.
     """
+    # What files state comes before their names, and names before times: files of one sample have no
+    # step between rows by which times could be recognised as continuing.
     if all(s.step is not None for s in series):
         return _by_steps(series, options)
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
@@ -221,6 +223,8 @@ def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[Fi
                 len(series),
                 ", ".join(names),
             )
+        # Names only propose groups, and times confirm them: the last number may be that of a part
+        # or that of a run.
         sets = _sets(series)
         joined = {key: _in_time(members, options) for key, members in sets.items()}
         if any(parts and len(parts) > 1 for parts in joined.values()):
@@ -314,6 +318,7 @@ def _sets(series: Sequence[FileRows]) -> dict[str, list[FileRows]]:
         by_name.setdefault(key, []).append(one)
     sets: dict[str, list[FileRows]] = {}
     for key, members in by_name.items():
+        # A parameter sweep is numbered like parts are; its files differ in a constant.
         names = _parameters(members)
         for one in members:
             values = [f"{n}={one.constants.get(n)}" for n in names]
@@ -350,10 +355,13 @@ def _in_time(
     if _is_even(numbers, gaps):
         return ordered
     lost = _missing_parts(numbers, gaps)
+    # If every gap between files is long, they are separate runs: that a part is missing shows only
+    # next to parts that continue.
     if options.gaps != "allow" and len(lost) and (required or len(lost) < len(gaps)):
         at = int(lost[0])
         if options.gaps == "split":
             return [
+                # Gap k - 1 is the one between the parts k - 1 and k.
                 replace(one, breaks=(0, *one.breaks)) if k - 1 in lost else one
                 for k, one in enumerate(ordered)
             ]
@@ -373,6 +381,7 @@ def _missing_parts(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> np.ndarra
     if not len(inner) or not (gaps > 0).all():
         return np.empty(0, np.int64)
     longer = gaps > GAP * inner.max()
+    # A long gap is a missing part only if all other gaps are ordinary steps; else steps vary.
     rest = gaps[~longer]
     even = (rest >= inner.min() * (1 - _TOLERANCE)) & (rest <= inner.max() * (1 + _TOLERANCE))
     return np.flatnonzero(longer) if even.all() else np.empty(0, np.int64)
@@ -382,6 +391,7 @@ def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
     """Return whether the gaps between parts are within the range of time steps inside parts."""
     inner = np.concatenate([np.diff(n) for n in numbers])
     if not len(inner) and len(gaps) > 1:
+        # Parts of one row have no step inside them: the first gap is the reference for the others.
         inner = gaps[:1]
     if not len(inner) or not (gaps > 0).all():
         return False
@@ -409,6 +419,7 @@ def _clocks(series: Sequence[FileRows]) -> list[np.ndarray]:
         if _is_date(one) != _is_date(first):
             raise _other_clock(one, first)
     decoded = [_decoded(s) for s in series]
+    # Counted from a date of the files: float64 resolves half a microsecond over a century.
     origin = decoded[0][0]
     try:
         return [np.array([_difference(v, origin) for v in values]) for values in decoded]
@@ -428,6 +439,7 @@ def _in_unit_of(series: FileRows, first: FileRows) -> np.ndarray:
     if same_unit(own, unit):
         return values
     line = conversion(own, unit) if own and unit else None
+    # Times convert by a factor; a unit with an offset, such as degC, is none of time.
     if line is None or line[1]:
         raise _other_clock(series, first)
     return values * line[0]
@@ -477,6 +489,7 @@ def require_same_step(
             steps[name] = float(np.median(gaps))
     if not steps:
         return
+    # The low median is the step of an existing simulation, which the message names.
     typical = statistics.median_low(steps.values())
     for name, step in steps.items():
         if not abs(step - typical) <= 1e-2 * abs(typical):
