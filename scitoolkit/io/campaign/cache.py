@@ -58,6 +58,7 @@ class IndexCache:
         content = None
         with suppress(OSError, ValueError):
             checksum, _, body = file.read_bytes().partition(b"\n")
+            # A damaged cache may still be valid JSON, of wrong positions.
             if int(checksum, 16) == zlib.crc32(body):
                 content = json.loads(body)
         return cls(file, key, content if isinstance(content, dict) else None)

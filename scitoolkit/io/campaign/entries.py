@@ -68,6 +68,7 @@ def _index(header: FileHeader, dim: str, size: int, options: Options) -> int:
             return int(value)
         allowed = f"an entry from 0 to {size - 1}: the dim has no coordinate"
     else:
+        # Levels may be stored in float32, in which 0.1 is not the user's 0.1.
         near = np.abs(np.asarray(points, np.float64) - value) <= _TOLERANCE * max(abs(value), 1e-6)
         if near.sum() == 1:
             return int(np.flatnonzero(near)[0])

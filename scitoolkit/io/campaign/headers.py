@@ -197,6 +197,8 @@ def _hdf5_header(path: Path, kind: type[Format]) -> FileHeader:
     values: dict[str, np.ndarray] = {}
     with open_hdf5(path) as file:
         try:
+            # Whether the library counts a user block in its offsets depends on its release, so that
+            # files with one are not read at offsets.
             in_place, texts = not file.userblock_size, {}
             group_attributes: dict[str, Any] = {}
             for name, item in _objects(file):
@@ -273,6 +275,7 @@ def _group_attributes(name: str, item: Any) -> dict[str, Any]:
 def _objects(file: h5py.File) -> Iterator[tuple[str, Any]]:
     """Yield names and identifiers of all datasets and groups."""
     names: list[bytes] = []
+    # Objects, not links: a second hard link to a dataset does not become a second variable.
     h5py.h5o.visit(file.id, lambda name: names.append(name))
     for name in names:
         item = h5py.h5o.open(file.id, name)
@@ -314,6 +317,7 @@ def _placed(
         offset = item.get_offset()
         complete = offset is not None or not int(np.prod(shape, dtype=np.int64))
         return None, number, (offset if offset is not None and in_place else -1), complete, False
+    # Compact values are part of the dataset's header, and have no offset.
     return None, number, -1, True, False
 
 
@@ -341,6 +345,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in "biufSUO":
             return str(value)
+        # netCDF writes an attribute of one number as a vector of length 1.
         listed = value.ravel()[0] if value.size == 1 else value.tolist()
         return _plain(listed.item() if isinstance(listed, np.generic) else listed)
     if isinstance(value, list | tuple):

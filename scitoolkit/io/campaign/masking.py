@@ -75,6 +75,7 @@ def _missing(campaign: Campaign, dims: tuple[str, ...]) -> Mask:
             "no cell is missing", where=where, fix=f"leave data.mask out, or {_NAME_ONE}"
         )
     first, valid = next(iter(incomplete.items()))
+    # Invalid cells of all channels become 0 by one mask, so that it must be exact for each of them.
     for name, other in incomplete.items():
         if (other != valid).any():
             raise DataError(
@@ -124,6 +125,7 @@ class _StatedMask:
         segment = int(np.flatnonzero(self.campaign.index.simulation == simulation)[0])
         rows = row_sets(self.campaign)[self.channel.array.path]
         values = rows.channel(rows.members([segment], 0, 1)[0], self.channel)[0]
+        # Files mark land by 0, or by the fill value of an ocean mask of ones.
         values = np.where(np.isfinite(values), values, 0)
         if not np.isin(values, (0, 1)).all():
             raise DataError(

@@ -132,6 +132,7 @@ def keys_of(campaign: Campaign, pieces: Sequence[SegmentRows], question: Questio
         return [""] * len(pieces)  # changes of the files behind virtual datasets are not detected
     keys = []
     for piece in pieces:
+        # Changes of the first rows refer to rows before the piece, whose files are inputs as well.
         before, row = [], piece.first
         while row > max(piece.begin, piece.first - question.lead):
             segment = int(np.searchsorted(bounds, row - 1, side="right")) - 1
@@ -199,6 +200,7 @@ def _bundles(
 ) -> list[list[int]]:
     """Group pieces in common chunks: the same rows of neighbouring simulations."""
     segments, bounds = campaign.segments, campaign.index.rows
+    # A chunk that holds several members is decompressed once for all of them.
     together = max(rows.members_together for rows in sets.values())
     bundles: dict[tuple[int, ...], list[int]] = {}
     for number, piece in pieces.items():

@@ -132,6 +132,7 @@ class OpenCampaign:
             simulations: numbers of the simulations.
         """
         numbers = np.arange(self.found.index.num_simulations)[simulations]
+        # A `/` of a group would be a level of the tree.
         nodes = {self.found.labels[n].replace("/", "_"): self.dataset(int(n)) for n in numbers}
         return xr.DataTree.from_dict({f"/{name}": one for name, one in nodes.items()})
 
@@ -165,6 +166,7 @@ class OpenCampaign:
             array = _SimulationArray(rows, campaign.index.blocks[simulation])
             whole = xr.Variable((dim, *_dims(rows)), indexing.LazilyIndexedArray(array))
             for channel in channels:
+                # Rows hold only the components in use, which are counted from the first of them.
                 pairs = zip(channel.components, rows.first, strict=True)
                 numbers = iter(number - first for number, first in pairs)
                 at = {d: next(numbers) for d in whole.dims if d not in (dim, *channel.dims)}
@@ -315,6 +317,7 @@ class PairSource(CampaignWindows):
         numbers = [fields[n][:, 0] for n in self.campaign.parameters]
         if not numbers:
             return {"x": x, "y": y}
+        # At least float32: a parameter is no integer, and half precision would round it.
         kind = np.result_type(x.dtype, np.float32)
         return {"x": x, "y": y, "parameters": np.stack(numbers, 1).astype(kind)}
 

@@ -212,6 +212,7 @@ def _columns(
             of the simulations.
     """
     try:
+        # Spreadsheets begin a file with a byte order mark, which would belong to the first name.
         with open(table, encoding="utf-8-sig", newline="") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -248,6 +249,7 @@ def _columns(
         seen[at] = number
         for name, text in zip(names[1:], line[1:], strict=True):
             value = _number(text.strip())
+            # NaN for text that is no number, so that it is not reported as a missing value.
             columns[name][at] = math.nan if value is None and text.strip() else value
     if not seen:
         raise DataError(

@@ -75,6 +75,7 @@ class Moments:
         out = Moments()
         out.count = self.count + other.count
         share, gap = other.count / out.count, b - a
+        # From the distance of the means, as differences of sums of squares would cancel.
         variance = va + share * (vb - va) + gap * gap * share * (1 - share)
         out._merged = (a + share * gap, variance, sa + share * (sb - sa))
         return out
@@ -85,6 +86,7 @@ class Moments:
             return self._merged
         mean = np.asarray(self._sum) / self.count
         second = np.asarray(self._square) / self.count
+        # Rounding can make the difference negative.
         variance = np.maximum(second - mean**2, 0.0)
         return mean + self._shift, variance, second + self._shift * (2 * mean + self._shift)
 

@@ -72,6 +72,7 @@ def survey(
     files = campaign_files(path)
     header = read_header(files[0])
     options, remarks = _named(header, len(files), dims)
+    # A starter configuration has to open the files: gaps are split here and remarked on below.
     options = replace(options, sample_dim=sample_dim or options.sample_dim, gaps="split")
     _require_dim(header, sample_dim, options)
     options = _chosen(header, options, level, member)
@@ -87,6 +88,7 @@ def survey(
         remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]
     campaign = open_campaign(path, [*moving, *still], options)
     rows = campaign.index.num_rows
+    # One row for each simulation: a map between fields of one sample, as for Darcy flow.
     if rows == campaign.index.num_simulations and still:
         options = replace(options, lead=0)
         campaign = open_campaign(path, [*moving, *still], options)
@@ -192,6 +194,8 @@ def _variables(
     """Return the time-dependent and the static fields on the largest grid, and what is left out."""
     arrays = layout_of(header).arrays(header, options)
     names: dict[str, str] = {}
+    # An array is listed by its path, and by the last part of it where that is unique: the shorter
+    # name is the user's.
     for name, array in sorted(arrays.items(), key=lambda item: len(item[0])):
         if name not in array.roles and name not in header.variables[_first(header, array)].dims:
             names.setdefault(array.path, name)
@@ -243,6 +247,7 @@ def _require_no_runs(header: FileHeader) -> None:
         group, _, name = path.partition("/")
         word = re.fullmatch(r"([A-Za-z]*)[_-]?\d+", group)
         if name and word and word[1].lower() in ("", *_SIMULATION, *SIMULATION_NAMES):
+            # Without the first axis, as runs may differ in length.
             runs.setdefault(group, set()).add((name, stored.shape[1:]))
     if (
         layout_of(header) is Plain
