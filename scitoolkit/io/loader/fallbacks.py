@@ -52,6 +52,7 @@ class SampleFallbacks:
         generator = np.random.Philox(key=[self.seed, sample])
         for draw in generator.random_raw(_TRIES).tolist():
             candidate = int(draw % len(self.of))
+            # A sample that was replaced itself is not read again, and no replacement has another.
             if self.of[candidate] == candidate and self._readable(candidate):
                 self.of[sample] = candidate
                 _logger.warning("sample %d is replaced by sample %d: %s", sample, candidate, error)

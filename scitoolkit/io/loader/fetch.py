@@ -97,6 +97,7 @@ class ReadAhead:
 
     def next_step(self) -> Fetched:
         """Wait for the reads of the next step and return their results."""
+        # A step that exceeds the budget alone would otherwise never be read.
         self._submit(at_least=1)
         futures, _ = self.steps[0]
         result = Fetched()
@@ -136,6 +137,7 @@ class ReadAhead:
 
     def _tasks(self, pieces: list[Piece], nbytes: int) -> Iterator[list[Piece]]:
         """Group pieces into tasks, because submitting a task costs as much as a small read."""
+        # Two tasks for each thread, so that one slow piece does not leave the other threads idle.
         size = min(_TASK_BYTES, max(1, nbytes // (2 * self.threads)))
         task: list[Piece] = []
         total = 0

@@ -112,6 +112,7 @@ class DataFile:
         """Read from `offset` into `out` (uint8, contiguous); raises like `read`."""
         view, done, requests = out.data, 0, 0
         with self._descriptor() as descriptor:
+            # preadv may return less than asked for: at most 2^31 - 4096 bytes on Linux.
             while done < len(out):
                 try:
                     got = os.preadv(descriptor, [view[done:]], offset + done)
@@ -132,6 +133,7 @@ class DataFile:
         large = min(self.size, _PROBE_BYTES)
         small = []
         with self._descriptor() as descriptor:
+            # Far apart, so that the read-ahead of the system does not serve one probe from another.
             for part in range(_PROBES):
                 begin = time.perf_counter()
                 os.pread(descriptor, 1, self.size * part // _PROBES)
@@ -149,6 +151,7 @@ class DataFile:
         if status.st_size < self.size:
             raise self._too_short(status.st_size, status.st_size)
         changed = (status.st_size, status.st_mtime_ns) != (self.size, self._modified)
+        # Programs replace a file by renaming another one, which has another inode.
         if changed and (status.st_dev, status.st_ino) != self._inode:
             raise DataError("was replaced by another file while being read", where=self.path)
         if self._warned:

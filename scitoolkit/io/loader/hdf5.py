@@ -196,6 +196,7 @@ def _has_unwritten(dataset: Any) -> bool:
     if dataset.chunks is not None:
         grid = [-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
         return dataset.id.get_num_chunks() < int(np.prod(grid, dtype=np.int64))
+    # HDF5 allocates contiguous storage at the first write; compact values are in the header.
     compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
     return not compact and dataset.id.get_offset() is None
 
@@ -243,6 +244,7 @@ def array_names(handle: h5py.File) -> list[str]:
 
 def hdf5_dims(dataset: h5py.Dataset) -> tuple[str, ...]:
     """Return the names of dims from dimension scales or labels, else dim_0, dim_1, ..."""
+    # A scale cannot have scales: the coordinate of a dim names its axis by itself.
     if dataset.is_scale and dataset.ndim == 1:
         return (dataset.name.rpartition("/")[2],)
     return tuple(
@@ -280,6 +282,7 @@ def implied_fill(dataset: h5py.Dataset, attributes: Mapping[str, Any]) -> dict[s
     """
     fill = default_fill(dataset.dtype, attributes)
     created = dataset.id.get_create_plist()
+    # netCDF sets the fill value of each dataset; HDF5's default, 0, marks no missing values.
     if fill is None or created.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return {}
     return {"_FillValue": fill} if dataset.fillvalue == dataset.dtype.type(fill) else {}
@@ -295,6 +298,7 @@ def _reader(
     if dataset.is_virtual or dataset.external:
         return through_library
     fill = dataset.fillvalue if allow_unwritten else None
+    # Releases of HDF5 differ in whether offsets count a user block, which `_agrees` finds out.
     for base in dict.fromkeys([0, dataset.file.userblock_size]):
         direct: StridedReader | ChunkReader | None = None
         if dataset.chunks is None:
@@ -344,6 +348,7 @@ def _agrees(reader: RowReader, dataset: h5py.Dataset) -> bool:
         values = reader.read(row, row + 1)
     except DataError:
         return False
+    # Bytes, because NaN is not equal to itself.
     return values.tobytes() == _through_library(dataset, layout, row, row + 1).tobytes()
 
 
@@ -363,6 +368,7 @@ def _files_behind(dataset: h5py.Dataset, layout: VariableLayout) -> list[Path]:
     """
     folder = Path(layout.path).parent
     if dataset.is_virtual:
+        # HDF5 writes "." for a source in the same file.
         names = {source.file_name for source in dataset.virtual_sources()} - {"."}
         needed = {folder / name: 0 for name in sorted(names)}
     else:
@@ -463,6 +469,7 @@ class LibraryReader(CopyingReader):
         except (OSError, RuntimeError, KeyError) as error:
             text = " ".join(str(error).split())
             raise DataError(f"cannot be read ({text})", where=where, fix=_plugin(text)) from None
+        # Again after the read: of a file that shrank meanwhile the library returns zeros.
         self.check()
         # HDF5 does not report its reads; this is the minimum.
         self.counter.add(*self.cost(first, last))

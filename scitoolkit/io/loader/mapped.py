@@ -89,6 +89,7 @@ def _selected(space: h5py.h5s.SpaceID, shape: Sequence[int]) -> Iterator[Runs]:
         yield runs
     else:
         blocks = space.get_select_hyper_blocklist()
+        # HDF5 gives the last cell of a block, not the one after it.
         for low, high in np.asarray(blocks).reshape(-1, 2, len(shape)):
             yield [np.array([[a, b + 1]]) for a, b in zip(low, high, strict=True)]
 
@@ -105,6 +106,7 @@ def _uncovered(selections: Sequence[Runs], shape: Sequence[int], axis: int) -> n
     lengths = [len(cuts[n]) - 1 for n in order]
     if 0 in lengths:
         return np.empty(0, np.int64)
+    # Blocks of rows bound the memory: cuts of many sources multiply over the axes.
     at_once = max(1, _CELLS // max(1, int(np.prod(lengths[1:], dtype=np.int64))))
     rows = []
     for first in range(0, lengths[0], at_once):

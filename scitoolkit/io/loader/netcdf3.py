@@ -13,6 +13,7 @@ from scitoolkit.io._netcdf3 import classic_variables, require_whole_netcdf3
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import RowReader, StridedReader, VariableLayout, missing_variable
 
+# NC_FILL_FLOAT and NC_FILL_DOUBLE are one number, near 15 * 2^119.
 _FILLS = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i4": -2147483647, "i2": -32767}
 
 

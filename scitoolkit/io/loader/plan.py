@@ -104,6 +104,7 @@ class EpochPlan:
     def digest(self) -> str:
         """Return a hash of the plan, for comparison between ranks."""
         sha = hashlib.sha256(f"{self.batch_size} {self.num_ranks}".encode())
+        # Fixed widths and byte order, so that ranks on unlike machines have equal hashes.
         sha.update(self.samples.astype("<i8").tobytes() + self.rank.astype("<i2").tobytes())
         for events in (self.reads, self.adds, self.drops):
             for array in (events.step, events.rank, events.value):
@@ -141,6 +142,7 @@ class Planner(ABC):
         """Return the plan of `epoch` from step `start` on; `epoch` + 1 should be planned next."""
         used = used_positions(self.order)
         samples = self.order.permutation(epoch)[:used]
+        # Which samples are worth caching depends on how soon the next epoch uses them.
         sweep = self._sweep(samples, self.order.permutation(epoch + 1)[:used], start)
         for step in range(start, self.order.num_batches):
             sweep.take(step)
@@ -189,6 +191,7 @@ def occurrence(values: np.ndarray) -> np.ndarray:
     """
     by_value = np.argsort(values, kind="stable")
     ordered = values[by_value]
+    # A stable sort keeps the order of equal values: their places count on from that of the first.
     first = np.searchsorted(ordered, ordered, side="left")
     result = np.empty(len(values), np.int64)
     result[by_value] = np.arange(len(values)) - first

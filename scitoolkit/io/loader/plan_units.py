@@ -105,6 +105,7 @@ class _UnitSweep:
         at = np.flatnonzero(before >= 0)
         self.held[before[at], begin + at] = False
         self.num_held -= np.bincount(before[at], minlength=self.planner.num_ranks)
+        # The samples of the batch are used now; `_keep` may cache them again for their next use.
         self.holder[batch] = -1
         for r in range(self.planner.num_ranks):
             self._keep(step, r, batch[rank == r], batch, reads[r])
@@ -147,6 +148,8 @@ class _UnitSweep:
         """Cache on rank `r`, of its cached and its current samples, those that are used next."""
         uses = self._candidates(step, mine, batch, units)
         if self.planner.num_ranks > 1:
+            # A sample is processed by the rank that caches it: a rank caches no more samples of a
+            # step than its share of that step.
             steps = self._step_of(uses)
             uses = uses[occurrence(steps) + self.load[steps, r] < self.limit[steps, r]]
         self.held[r, uses] = True

@@ -247,6 +247,7 @@ def _dimensions(path: Path, where: str, dimensions: Any) -> dict[str, Sequence[A
             raise _wrong(
                 path, f"{where}.dimensions.{name}", "no values", "a list, or start, stop and step"
             ) from None
+    # Counted first: one short rule may stand for more references than fit into memory.
     count = 1
     for values in numbers.values():
         try:

@@ -111,6 +111,7 @@ class ReservoirSchedule:
     def _next_window(self, slot: int) -> int:
         lap, place = divmod(self._drawn[slot], self.windows)
         if place == 0:
+            # By the number of the simulation: the order of its windows does not depend on its slot.
             keys = [self.seed, _WINDOWS, self.slots[slot], lap]
             self._orders[slot] = np.random.default_rng(keys).permutation(self.windows)
         self._drawn[slot] += 1

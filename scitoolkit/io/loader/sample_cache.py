@@ -38,6 +38,7 @@ class CacheForecast:
             rows = {}
             for name, count in self.counts.items():
                 needed = np.unique(self.source.rows_of(name, union))
+                # Before the counts change: rows that this step drops still serve its batch.
                 rows[name] = needed[count[needed] == 0]
                 np.subtract.at(count, self.source.rows_of(name, step.drop).ravel(), 1)
                 np.add.at(count, self.source.rows_of(name, enter).ravel(), 1)
@@ -71,6 +72,7 @@ class SampleCache:
         self.buffers: dict[str, RowBuffer] = {
             name: RowBuffer(
                 rows.num_rows,
+                # Enough for samples without common rows.
                 min(rows.num_rows, capacity * len(source.frames[name])),
                 rows.row_shape,
                 rows.dtype,
@@ -116,12 +118,14 @@ class SampleCache:
             {variable: (samples, frames, *row_shape)}.
         """
         enter = step.add[~self.held[step.add]]
+        # The plan knows samples by number; the rows in the cache are those of their replacements.
         leave = replacements.of[step.drop]
         self._settle(np.concatenate([samples, enter]), fetched, replacements, where)
         enter_as, taken = replacements.of[enter], replacements.of[samples]
         values = {}
         for name, buffer in self.buffers.items():
             reads = fetched.values.get(name, [])
+            # Before the update, which may give the slots of the batch's rows to others.
             values[name] = self._values(name, taken, buffer, reads)
             new, slots = buffer.update(
                 self.source.rows_of(name, enter_as).ravel(),
@@ -159,6 +163,7 @@ class SampleCache:
             }
             if not any(map(len, lost.values())):
                 return
+            # The rows of a replacement may fail in turn, which the next round treats.
             merge(fetched, read_pieces(self.source, pieces_of(self.source, lost, 0)))
 
     def _lost(self, name: str, samples: np.ndarray, fetched: Fetched) -> np.ndarray:

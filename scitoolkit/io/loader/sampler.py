@@ -88,6 +88,7 @@ class PlannedBatchSampler:
         """Yield this rank's work in every step: samples, reads, and samples to drop and add."""
         if self.epoch != self._held_for:
             self.planner.reset()
+        # A plan that fails leaves the planner between two epochs, from which no epoch can continue.
         self._held_for = -1
         plan = self.planner.plan(self.epoch)
         self._held_for = self.epoch + 1

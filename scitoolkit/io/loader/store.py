@@ -50,6 +50,8 @@ class RowBuffer:
         Returns:
             The new rows, sorted, and their slots in `pool`, which the caller must fill.
         """
+        # `add.at` counts rows that repeat, which `+=` would count once. Both counts change before
+        # slots are freed, so that a row that leaves one sample and enters another keeps its slot.
         np.add.at(self.count, enter, 1)
         np.subtract.at(self.count, leave, 1)
         touched = np.unique(np.concatenate([enter, leave]))
@@ -109,6 +111,7 @@ def scatter(found: Found, rows: np.ndarray, at: np.ndarray, out: np.ndarray) -> 
         low, high = np.searchsorted(ordered, (have[0], have[-1] + 1))
         if low == high:
             continue
+        # All of these rows are at most have[-1], so that none is placed behind the end.
         where = np.searchsorted(have, ordered[low:high])
         hit = have[where] == ordered[low:high]
         copy_rows(values, where[hit], out, target[low:high][hit])

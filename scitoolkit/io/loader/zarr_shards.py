@@ -125,4 +125,5 @@ class ShardIndex:
             if offset == nbytes == _ABSENT:
                 yield tuple(slice(a, a + c) for a, c in zip(first, self.chunk, strict=True))
             elif self.inner is not None:
+                # The index of an inner shard counts from where that shard begins.
                 yield from self.inner._absent(file, begin + offset, nbytes, first, shape)
