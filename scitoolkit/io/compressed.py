@@ -178,6 +178,7 @@ def _described(files: StoreFiles, name: str) -> tuple[dict[str, Any], dict[str, 
     fields, folder = _object(files, name), name.rpartition("/")[0]
     if name.endswith("zarr.json"):
         return fields, fields.get("attributes") or {}
+    # Zarr 3 keeps the attributes of an array in its `zarr.json`, Zarr 2 in a separate file.
     beside = f"{folder}/.zattrs" if folder else ".zattrs"
     return fields, _object(files, beside) if beside in files else {}
 

@@ -43,6 +43,7 @@ def find_time_dim(array: xr.DataArray) -> str | None:
     for name in names:
         if name in array.coords and is_time(array[name].variable):
             return name
+    # Names only after the metadata of all dims: a lead time `step` may come before the dates.
     return next((n for n in names if n.lower() in TIME_NAMES), None)
 
 
@@ -145,6 +146,7 @@ def require_increasing(times: np.ndarray, where: str, *, place: str, fix: str) -
             where=where,
             fix=f"write a time for every {place}",
         )
+    # cftime dates have dtype object, and so has their comparison.
     ahead = np.asarray(times[1:] > times[:-1], dtype=bool)
     if not ahead.all():
         i = int(np.argmin(ahead)) + 1
@@ -229,6 +231,7 @@ def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndar
             block = part.to_numpy()
         except READ_ERRORS as error:
             raise DataError(f"cannot be read from step {start} on ({error})", where=where) from None
+        # Integers have no infinity, which is the initial value of the minimum over valid cells.
         yield start, block if block.dtype.kind == "f" else block.astype(np.float64)
 
 

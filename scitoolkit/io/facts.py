@@ -140,6 +140,7 @@ def _period(
     tolerance = 1e-2 * step.number
     if abs(length - float(period)) <= tolerance:
         return float(period), True
+    # The error of a rounded step adds up over the cells around the circle.
     closed = abs(length + step.number - float(period)) <= tolerance * max(1, len(numbers) / 10)
     return (float(period) if closed or stated is not None else None), False
 
@@ -215,6 +216,7 @@ def convert(dataset: xr.Dataset, differences: Sequence[Difference]) -> xr.Datase
         else:
             unit = difference.trained.removeprefix("unit ")
             array = dataset[change.target]
+            # In float64, because an offset such as 273.15 is not exact in float32.
             converted = array.astype(np.float64) * change.factor + change.offset
             converted = converted.astype(np.result_type(array.dtype, np.float32))
             attributes = {**array.attrs, "units": unit}

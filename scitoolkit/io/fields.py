@@ -151,6 +151,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
 
 def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset without encoding, except units, calendar and float64 of times."""
+    # The writer refuses chunks and compressors of other formats.
     plain = dataset.drop_encoding()
     for name, variable in dataset.variables.items():
         encoding = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
@@ -168,6 +169,7 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
     """
     if isinstance(path, str | os.PathLike):
         text = os.fspath(shipped_path(os.fspath(path)))
+        # A file whose name has brackets is itself, not a pattern.
         if glob.has_magic(text) and not Path(text).exists():
             paths = [Path(p) for p in sorted(glob.glob(text, recursive=True))]
             if not paths:
@@ -249,6 +251,7 @@ def _open_many(
         _require_same_still(_read_parts(parts, variables), paths, dim)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
+        # `override` takes what has no time from the first file, with which the others agree by now.
         joined = xr.concat(
             parts,
             dim=dim,

@@ -97,6 +97,8 @@ def role_by_metadata(attrs: Mapping[str, Any]) -> Role | None:
         >>> role_by_metadata({"units": "degrees_north"}), role_by_metadata({"units": "m"})
         ('latitude', None)
     """
+    # Units first: by them alone CF identifies latitude (4.1), longitude (4.2) and time (4.4), while
+    # standard names and axes are optional.
     units = _text(attrs.get("units"))
     if " since " in f"{units} ":
         return "time"
@@ -106,6 +108,7 @@ def role_by_metadata(attrs: Mapping[str, Any]) -> Role | None:
         return "longitude"
     if (stated := STANDARD_NAMES.get(_text(attrs.get("standard_name")))) is not None:
         return stated
+    # X and Y do not tell a longitude from a length. E, of ensembles, is written but not in CF.
     axis = _text(attrs.get("axis"))
     return {"t": "time", "z": "vertical", "e": "simulation"}.get(axis)  # type: ignore[return-value]
 

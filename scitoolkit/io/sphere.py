@@ -51,6 +51,7 @@ def in_degrees(values: np.ndarray, attributes: Mapping[str, Any], where: str) ->
     degrees = np.asarray(values, np.float64)
     if units in _RADIANS:
         degrees = np.degrees(degrees)
+    # A range near pi is a globe in radians, or three degrees around the equator.
     elif not units and degrees.size and 2.5 < np.ptp(degrees) <= np.pi + _SLACK:
         if np.abs(degrees).max() <= np.pi / 2 + _SLACK:
             raise DataError(
@@ -105,6 +106,7 @@ def is_whole_turn(longitudes: np.ndarray) -> bool:
     if len(steps) < 2 or not np.ptp(steps) <= 0.1 * np.abs(steps).mean():
         return False
     step = float(np.abs(steps).mean())
+    # The last cell reaches to the first: there are as many steps as cells.
     length = len(longitudes) * step
     return any(abs(length - circle) <= 0.25 * step for circle in (360.0, 2 * np.pi))
 
@@ -137,6 +139,7 @@ def areas_of_points(latitudes: np.ndarray, longitudes: np.ndarray) -> np.ndarray
         (3, 3)
     """
     phi, lam = np.radians(latitudes), np.radians(longitudes)
+    # Corners are means of unit vectors, as longitudes jump at 360 degrees and all meet at a pole.
     points = np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], -1)
     for axis in (0, 1):
         points = np.moveaxis(points, axis, 0)

@@ -166,6 +166,7 @@ def _blocks(num_steps: int, config: SplitConfig, times: xr.DataArray | None) -> 
         for size in sizes:
             begins.append(at)
             ends.append(at + size)
+            # A gap next to an empty part would leave out steps without separating anything.
             at += size + (config.gap if size else 0)
     return {
         name: range(begin, max(begin, min(end, num_steps)))
@@ -199,6 +200,7 @@ def _step_of(date: str, key: str, times: xr.DataArray | None) -> int:
     except ValueError:
         raise ConfigError(f"{date!r} is not a date", where=f"split.{key}") from None
     step = int(np.argmax(values >= limit)) if (values >= limit).any() else len(values)
+    # 0 is refused as well: the part before it would have no steps.
     if not 0 < step < len(values):
         raise DataError(
             f"{date} is not inside the series ({values[0]} to {values[-1]})", where=f"split.{key}"

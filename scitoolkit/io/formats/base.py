@@ -256,6 +256,7 @@ def format_of(path: Path) -> type[Format]:
     """
     if path.is_file():
         try:
+            # Before the guesses, which open the file too: an error names the path and its cause.
             path.open("rb").close()
         except OSError as error:
             if too_many_open(error):
@@ -336,6 +337,8 @@ def open_lazily(
     import xarray as xr
 
     options = {"engine": engine, "chunks": chunks, **engine_options}
+    # Most files are decoded by xarray alone. One that it cannot decode, or would decode to wrong
+    # values, is opened again as stored and decoded after its attributes are mended.
     error: ValueError | None = None
     try:
         made = xr.open_dataset(path, decode_cf=decode, decode_timedelta=False, **options)

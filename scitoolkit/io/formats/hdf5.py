@@ -50,6 +50,8 @@ class Hdf5(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a file with HDF5's signature at its start or after a user block."""
+        # Four bytes: a transfer as text changes the line ends behind them, and such a file is damaged
+        # HDF5, not of an unknown format. A user block moves the signature to byte 512, 1024, ...
         head = file_head(path, len(_SIGNATURE))
         return float(head[:4] == _SIGNATURE[:4] or bool(head and h5py.is_hdf5(path)))
 
@@ -62,6 +64,7 @@ class Hdf5(Format):
             chunks=chunks,
             decode=decode,
             fills=functools.partial(implied_fills, path),
+            # Unnamed dims get names when a variable is read; `sort` would visit all groups first.
             phony_dims="access",
         )
 
@@ -123,6 +126,7 @@ class NetCDF4Writer:
 
         self.path = path
         self.temporary: Path = temporary_name(path)
+        # HDF5 may crash in any later call after a failed write, such as on a full disk.
         self._bytes = UnfailingFile(self.temporary)
         try:
             write_into(coordinates, self._bytes)

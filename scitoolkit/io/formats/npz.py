@@ -111,6 +111,8 @@ class Npz(Format):
                         where=f"{path}: variable {name}",
                         fix="np.savez(path, ...) of arrays in C order, or one file each",
                     )
+                # The local header may have a longer extra field than the central directory: bytes
+                # 26 and 28 hold the lengths of name and extra field (ZIP APPNOTE, section 4.3.7).
                 start = file.read(members[name].header_offset, _LOCAL_HEADER)
                 before = int(start[26:28].view("<u2")[0]) + int(start[28:30].view("<u2")[0])
                 offset = members[name].header_offset + _LOCAL_HEADER + before + inside

@@ -51,6 +51,7 @@ class Zarr(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through zarr, without consolidated metadata."""
+        # Consolidated metadata are a copy, which a later append may have left out of date.
         store = store_of(path)
         return open_lazily(store, "zarr", chunks=chunks, decode=decode, consolidated=False)
 
@@ -124,6 +125,7 @@ class ZarrWriter:
             raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
         self.path = path
         self.temporary: Path = temporary_name(path)
+        # A chunk of fill values that is left out looks like one that was never written.
         coordinates.to_zarr(self.temporary, mode="w", consolidated=False, write_empty_chunks=True)
         group = zarr.open_group(self.temporary, mode="a")
         self.arrays: dict[str, Any] = {}
