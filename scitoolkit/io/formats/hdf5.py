@@ -50,8 +50,8 @@ class Hdf5(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a file with HDF5's signature at its start or after a user block."""
-        # Four bytes: a transfer as text changes the line ends behind them, and such a file is damaged
-        # HDF5, not of an unknown format. A user block moves the signature to byte 512, 1024, ...
+        # Four bytes: a transfer as text changes the line ends after them, which is damaged HDF5 and
+        # not an unknown format. A user block moves the signature to byte 512, 1024, ...
         head = file_head(path, len(_SIGNATURE))
         return float(head[:4] == _SIGNATURE[:4] or bool(head and h5py.is_hdf5(path)))
 
