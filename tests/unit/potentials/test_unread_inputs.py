@@ -8,6 +8,7 @@ import pytest
 from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.db import connect
 from pydantic import ValidationError
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
@@ -79,9 +80,7 @@ def test_charges_and_magnetic_moments_that_no_model_reads_are_told(tmp_path, cap
         atoms.calc = SinglePointCalculator(atoms, **results)
     path = tmp_path / f"iron.{suffix}"
     if suffix == "db":
-        import ase.db
-
-        with ase.db.connect(path) as database:
+        with connect(path) as database:
             for atoms in frames:
                 database.write(atoms, total_charge=atoms.info["total_charge"])
     else:
