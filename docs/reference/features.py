@@ -116,7 +116,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "All nodes are in one graph by design (transductive); masks that overlap are refused."
     ),
     ("splits that leak are refused", ("graph_sets",)): (
-        "Not built: equal graphs in two parts are not looked for."
+        "`validate` tells equal graphs of training and test; sets of molecules repeat on purpose."
     ),
     ("splits that leak are refused", ("graph_links",)): (
         "Links of validation and test are removed from the graph of messages by the split itself."

@@ -9,7 +9,7 @@ import typer
 
 from scitoolkit.cli import _options as options
 
-app = typer.Typer(help="Benchmark this machine.", cls=options.CommandGroup)
+app: typer.Typer = typer.Typer(help="Benchmark this machine.", cls=options.CommandGroup)
 
 
 @app.callback()

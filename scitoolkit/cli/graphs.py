@@ -19,7 +19,7 @@ class NodeTarget(StrEnum):
     values = "values"
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Plan distributed full-graph training, and partition graphs.", cls=options.CommandGroup
 )
 

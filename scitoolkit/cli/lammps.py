@@ -11,7 +11,7 @@ import typer
 from scitoolkit.cli import _options as options
 from scitoolkit.core.errors import ConfigError
 
-app = typer.Typer(help="Use exported potentials in LAMMPS.", cls=options.CommandGroup)
+app: typer.Typer = typer.Typer(help="Use exported potentials in LAMMPS.", cls=options.CommandGroup)
 
 
 @app.callback()

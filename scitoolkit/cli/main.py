@@ -66,7 +66,7 @@ from scitoolkit.core.uncaught import install_hooks, print_unraisable
 _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="scitoolkit",
     cls=options.CommandGroup,
     add_completion=True,

@@ -12,7 +12,7 @@ from scitoolkit.cli import _options as options
 if TYPE_CHECKING:
     from scitoolkit.ops.tensor_product import TensorProductSpec
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Print generated kernels and the capabilities of operations.", cls=options.CommandGroup
 )
 FORM = "'IN1 * IN2 -> OUT', such as '32x0e + 32x1o * 0e + 1o -> 0e + 1o'"

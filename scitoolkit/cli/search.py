@@ -54,7 +54,7 @@ command = job_command(
 )
 
 DASHBOARD = "dashboard"
-pages = typer.Typer()
+pages: typer.Typer = typer.Typer()
 
 
 @pages.command(DASHBOARD)

@@ -22,12 +22,12 @@ from scitoolkit.compression.files import (
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
-from scitoolkit.compression.stored import Stored
+from scitoolkit.compression.stored import Stored, compressed_original
 from scitoolkit.compression.value_range import ArrayRange
 from scitoolkit.compression.zarr_files import original_array
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.compressed import holds_streams, is_store
+from scitoolkit.io.compressed import holds_streams, is_store, is_stream, mark_of
 
 log = get_logger(__name__)
 # The range in a header is written in the shortest decimals of its dtype.
@@ -94,7 +94,8 @@ def examine(
         with_quality: add the metrics of `quality.quality`.
 
     Raises:
-        DataError: the file has no compressed variable, or one that the original does not have.
+        DataError: the file has no compressed variable, or one that the original does not have or
+            holds in compressed form.
     """
     for one, values, missing, unit, dims in _pairs(compressed, original):
         decoded = one.decode()
@@ -127,6 +128,8 @@ def _pairs(
     is_zarr = is_store(original)
     if not is_zarr:
         refuse_folder(original)
+        if is_stream(original):
+            raise compressed_original(str(original))
     nothing = True
     with contextlib.ExitStack() as stack:
         single = not is_zarr and holds_one_array(original)
@@ -137,6 +140,8 @@ def _pairs(
                 if one.name not in file:
                     raise DataError(f"no variable {one.name!r}", where=str(original))
                 dataset = file[one.name]
+                if mark_of(dataset):
+                    raise compressed_original(f"{original}: {one.name}")
                 unit = dataset.attrs.get("units", "")
                 unit = unit.decode() if isinstance(unit, bytes) else str(unit)
                 missing = MissingValues.of_dataset(dataset)

@@ -14,7 +14,8 @@ from scitoolkit.compression.compare import plain_codecs, rate_and_psnr
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.quality import shell_power
-from scitoolkit.core.results import Figure, Lines, Maps, Panel, Points, Series
+from scitoolkit.compression.worst import Row, worst_maps, worst_row, worst_table
+from scitoolkit.core.results import Figure, Lines, Maps, Panel, Points, Series, Table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -76,8 +77,8 @@ class Shown:
         )
 
 
-def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
-    """Return the figures of a report, and the fields shown by their maps.
+def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset, Table | None]:
+    """Return figures of a report, fields shown by their maps, and where errors are largest.
 
     Args:
         values: variable -> its data; only the first `MOST_VARIABLES` are drawn.
@@ -85,9 +86,11 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     Example:
         >>> import numpy as np
         >>> a = np.linspace(0, 1, 64).reshape(8, 8)
-        >>> figures, fields = pictures({"u": Shown(a, a + 0.01, MissingValues(), 0.02)})
+        >>> figures, fields, places = pictures({"u": Shown(a, a + 0.01, MissingValues(), 0.02)})
         >>> [figure.kind for figure in figures], sorted(fields)
         (['maps', 'lines', 'lines'], ['u: decoded', 'u: error', 'u: original'])
+        >>> places.rows[0][-1]
+        'dim 1 0 to 7, dim 2 0 to 7'
     """
     import xarray as xr
 
@@ -96,6 +99,8 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     sizes: dict[str, int] = {}
     histograms: list[Series] = []
     after: list[Figure] = []
+    places: list[Row] = []
+    all_bounded = all(0 < v.allowed < np.inf for v in values.values())
     for path, shown in list(values.items())[:MOST_VARIABLES]:
         gone = shown.missing.where(shown.original)
         both = (_float(shown.original), _float(shown.decoded))
@@ -110,6 +115,8 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
         if original.ndim < 2:
             continue
         bounded = 0 < shown.allowed < np.inf
+        scale = shown.allowed if all_bounded else 0.0
+        places.append(worst_row(name, original, error, scale, shown.dims))
         maps = {
             "original": original,
             "decoded": decoded,
@@ -123,6 +130,11 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
             dims = _dims(shown.dims, original.ndim, middle.shape, sizes)
             fields[f"{name}: {kind}"] = (dims, middle)
         figures.append(_slice(name, shown.unit, bounded, shown.rival[0] if shown.rival else ""))
+        if original.ndim > 2 and np.isfinite(error).any():
+            drawn, arrays = worst_maps(name, shown.unit, original, error, shown.allowed)
+            after.insert(0, drawn)
+            own = fields[f"{name}: error"][0]
+            fields |= {f"{name}: {kind}": (own, _middle(a)) for kind, a in arrays.items()}
     if histograms:
         figures.append(
             Lines(
@@ -134,7 +146,8 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
                 log_y=True,
             )
         )
-    return [*figures, *after], xr.Dataset(fields)
+    table = worst_table(places, all_bounded) if places else None
+    return [*figures, *after], xr.Dataset(fields), table
 
 
 def _slice(name: str, unit: str, bounded: bool, rival: str) -> Maps:

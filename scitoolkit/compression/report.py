@@ -102,7 +102,7 @@ def results_of(
         rows=rows,
         note=_note(runnable, not_run),
     )
-    figures, fields = pictures(shown)
+    figures, fields, places = pictures(shown)
     return Results(
         title=f"Compression of {original.name}{', ' * bool(asked)}{asked}",
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
@@ -112,7 +112,7 @@ def results_of(
         ],
         metrics=metrics,
         units={"gain_db_min": "dB"},
-        tables=[table, _quality(figures_of)],
+        tables=[table, _quality(figures_of), *([places] if places else [])],
         figures=figures,
     ), fields
 

@@ -59,7 +59,7 @@ class NetworkSeries:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
 
     @classmethod
     def open(cls, folder: Path) -> NetworkSeries:

@@ -56,6 +56,15 @@ def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def compressed_original(where: str) -> DataError:
+    """Return the error of an original whose values are decoded ones, so that no error is seen."""
+    return DataError(
+        "the original is compressed itself, so that its values are not those before compression",
+        where=where,
+        fix="scitoolkit verify COMPRESSED ORIGINAL, with the file that was compressed",
+    )
+
+
 def about_chunks(
     stored: Any, item: Any, codec: str, stored_bytes: int, where: str
 ) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.native.library import ChunkExtras
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
-from scitoolkit.compression.stored import Stored, about_chunks, record
+from scitoolkit.compression.stored import Stored, about_chunks, compressed_original, record
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.files import flush_file, temporary_name
 from scitoolkit.core.log import get_logger
@@ -297,12 +297,14 @@ def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
     """Return the values and missing values of an array of an uncompressed store.
 
     Raises:
-        DataError: there is no such array.
+        DataError: there is no such array, or scitoolkit compressed it.
     """
     files = StoreFiles(source)
     path = "" if name == "/" else name
     if (meta := ArrayMetadata.read(files, path)) is None:
         raise DataError(f"no variable {name!r}", where=str(source))
+    if meta.mark:
+        raise compressed_original(f"{source}: {name}")
     array = _open(files, path)
     return np.asarray(array[...]), missing_of(array, meta)
 

@@ -220,12 +220,19 @@ def relative(own: np.ndarray, other: np.ndarray) -> float:
 
 
 def require_separate(function: TracedFunction) -> None:
-    """Raise ConfigError if the outputs are not as declared, or a sample's depends on the others."""
+    """Raise ConfigError if outputs are not as declared, random, or depend on other samples."""
     inputs = examples(function)
     together = of_module(function, inputs, together=True)
     alone = of_module(function, inputs, together=False)
     for spec, own, other in zip(function.outputs, alone, together, strict=True):
         if not relative(own, other) <= MIXED:
+            again = of_module(function, inputs, together=False)
+            if any(relative(*pair) > MIXED for pair in zip(alone, again, strict=True)):
+                raise ConfigError(
+                    f"{spec.name} of two equal calls differs: the module draws random numbers",
+                    where=f"function {function.name!r}",
+                    fix="module.eval(), training=False, or pass the numbers as an input",
+                )
             raise ConfigError(
                 f"samples are mixed: {spec.name} of a sample changes by "
                 f"{relative(own, other):.2g} of the largest value with the other samples",

@@ -44,7 +44,7 @@ class Derivative(nn.Module):
 
     def __init__(self, function: TracedFunction, way: Way) -> None:
         super().__init__()
-        self.module = function.module
+        self.module: nn.Module = function.module
         self._function, self._way = function, way
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:

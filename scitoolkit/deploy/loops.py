@@ -25,7 +25,7 @@ class Body:
 
     def __init__(self, into: View) -> None:
 
-        self.shape = into.shape
+        self.shape: tuple[int, ...] = into.shape
         self.lines: list[str] = []
         self.leaves: list[View] = []
         self.touched: list[View] = []

@@ -253,6 +253,20 @@ def zeros_as(like: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Te
     return like.new_zeros(other.shape)
 
 
+def rrelu(
+    x: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Return a randomised ReLU in evaluation mode, whose slope is the mean of its limits."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
+
+
 TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten._native_batch_norm_legit.no_stats: own_statistics,
@@ -273,6 +287,7 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.as_strided.default: strided,
     aten.scatter_reduce.two: scatter_reduce,
+    aten.rrelu_with_noise_functional.default: rrelu,
     aten._new_zeros_with_same_feature_meta.default: zeros_as,
 }
 """Operators that are written with others here."""

@@ -161,7 +161,7 @@ def tile_source(dtype: str, rows: int, vectors: int) -> str:
 
 
 @dataclass(frozen=True)
-class Weights:
+class TiledWeights:
     """Packed weights of a product.
 
     Attributes:
@@ -180,7 +180,7 @@ class Weights:
 
 def constant_weights(
     builder: Builder, matrices: np.ndarray, bias: np.ndarray | None, rows: int
-) -> Weights:
+) -> TiledWeights:
     """Pack constant matrices (matrices..., inputs, outputs) for tiles over `rows` rows."""
     *count, inputs, outputs = matrices.shape
     lanes = builder.target.width(str(matrices.dtype))
@@ -189,10 +189,10 @@ def constant_weights(
     flat = [pack(m, v, lanes) for m in matrices.reshape(-1, inputs, outputs)]
     view = builder.constant(np.stack(flat).reshape(*count, -1))
     added = None if bias is None else builder.constant(pack(bias[None], vectors, lanes))
-    return Weights(view, v, inputs, outputs, added)
+    return TiledWeights(view, v, inputs, outputs, added)
 
 
-def computed_weights(builder: Builder, b: View, rows: int) -> Weights:
+def computed_weights(builder: Builder, b: View, rows: int) -> TiledWeights:
     """Pack computed matrices (matrices..., inputs, outputs) in the generated code."""
     *count, inputs, outputs = b.shape
     lanes = builder.target.width(b.dtype)
@@ -214,11 +214,11 @@ def computed_weights(builder: Builder, b: View, rows: int) -> Weights:
             builder.store(zero.expand(rest.shape), rest)
     whole = packed.reshape((*count, vectors // v * inputs * v * lanes))
     assert whole is not None
-    return Weights(whole, v, inputs, outputs)
+    return TiledWeights(whole, v, inputs, outputs)
 
 
 def product(
-    builder: Builder, a: View, rows: Sequence[int], window: Window, weights: Weights
+    builder: Builder, a: View, rows: Sequence[int], window: Window, weights: TiledWeights
 ) -> View:
     """Write the product of all rows of a view with weights.
 

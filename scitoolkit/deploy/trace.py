@@ -41,6 +41,11 @@ _IGNORED = (
     "aten._assert_async.msg",
     "aten._linalg_check_errors.default",
 )
+# By operator, what has a shape that depends on no value.
+_OF_ONE_SHAPE = {
+    "index": "torch.where instead of a selection by truth values",
+    "bincount": "functional.one_hot(x, n).sum(-2) for counts of the integers below n",
+}
 
 
 def program(
@@ -227,7 +232,7 @@ def _require_result(target: str, like: Any) -> None:
             raise ConfigError(
                 f"the shape of the result of {target} depends on values",
                 where="export to C",
-                fix="torch.where instead of a selection by truth values",
+                fix=_OF_ONE_SHAPE.get(target.split(".")[1], _OF_ONE_SHAPE["index"]),
             )
         dtype = str(getattr(tensor, "dtype", "torch.float32")).removeprefix("torch.")
         if dtype not in C_TYPES and not dtype.startswith("complex"):

@@ -16,6 +16,8 @@ from scitoolkit.emulation.rollout import Frames
 
 SPIN_UP = 0.1
 """Share of a long rollout that is excluded from its climate as the transient."""
+DIVERGED = 1000.0
+"""Widths of the range of the truth beyond which a rollout is ended."""
 
 
 @dataclass
@@ -89,9 +91,11 @@ class LongRollout:
     Attributes:
         climate: of the emulator.
         steps: number of steps requested.
-        finite: number of finite steps.
+        finite: number of steps that are finite and have not diverged.
         seconds: CPU seconds per step.
         left: {variable: first step outside the range of the truth}.
+        diverged: step at which it was ended because a variable was `DIVERGED` times the
+            width of that range beyond it; 0 if it did not.
     """
 
     climate: Climate
@@ -99,6 +103,7 @@ class LongRollout:
     finite: int
     seconds: float
     left: dict[str, int]
+    diverged: int = 0
 
     @property
     def departures(self) -> str:
@@ -112,7 +117,10 @@ def long_rollout(
     steps: int,
     ranges: Mapping[str, tuple[float, float]],
 ) -> LongRollout:
-    """Add the frames of a rollout to its climate, up to the first one that is not finite.
+    """Add the frames of a rollout to its climate, until one diverges or is not finite.
+
+    A rollout that has diverged does not return, and its further steps can take longer than the
+    training. Its climate has the frames before.
 
     Args:
         frames: of a rollout, which raises NumericalError if it is not finite.
@@ -121,21 +129,26 @@ def long_rollout(
         ranges: {variable: (lowest, highest)} of the truth.
     """
     left: dict[str, int] = {}
-    finite, begin = 0, time.process_time()
+    finite, diverged, begin = 0, 0, time.process_time()
     try:
         for step, frame in enumerate(frames, start=1):
-            climate.add(frame, settled=step > SPIN_UP * steps)
             for name, (low, high) in ranges.items():
                 here = frame[name][climate.weights > 0]
-                # Not `or`: NaN fails this comparison, too.
-                if name not in left and not (here.min() >= low and here.max() <= high):
+                beyond = max(low - here.min(), here.max() - high)
+                if beyond > DIVERGED * (high - low) > 0:
+                    diverged = step
+                # NaN fails this comparison, too.
+                if name not in left and not (beyond <= 0):
                     left[name] = step
+            if diverged:
+                break
+            climate.add(frame, settled=step > SPIN_UP * steps)
             finite = step
     except NumericalError:
         pass
     # CPU time: the share of a busy machine must not count as cost of the emulator.
     seconds = (time.process_time() - begin) / max(finite, 1)
-    return LongRollout(climate, steps, finite, seconds, left)
+    return LongRollout(climate, steps, finite, seconds, left, diverged)
 
 
 def spectrum_factor(own: np.ndarray, truth: np.ndarray, share: float) -> float:

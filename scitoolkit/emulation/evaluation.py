@@ -96,7 +96,9 @@ class Evaluation:
         self._fields = {v.name for v in self.layout.outputs if v.is_field}
         valid = self.layout.valid
         alike = 1.0 if valid is None else valid / valid.mean()
-        self.alike = {v.name: alike if v.is_field else 1.0 for v in self.layout.outputs}
+        self.alike: dict[str, float | Any] = {
+            v.name: alike if v.is_field else 1.0 for v in self.layout.outputs
+        }
         self.num_samples: int = sum(map(len, blocks))
         before = config.data.samples_before
         # Samples whose history would reach into another part or simulation are left out.

@@ -36,11 +36,11 @@ class HistoryWindows(CampaignWindows):
         super().__init__(
             windows.campaign, windows.sets, windows.starts, union.tolist(), dtype=windows.dtype
         )
-        self.orders = windows.orders
-        self.columns = {
+        self.orders: dict[str, list[int]] = windows.orders
+        self.columns: dict[str, tuple[str, np.ndarray]] = {
             v.name: (v.earlier_of, np.searchsorted(union, wanted - ages[v.name])) for v in earlier
         }
-        self.present = np.searchsorted(union, wanted)
+        self.present: np.ndarray = np.searchsorted(union, wanted)
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the variables and their earlier values, (samples, offsets, *dims) each."""

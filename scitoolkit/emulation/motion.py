@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Maps, Panel
+from scitoolkit.core.results import Maps
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.surrogate.sections import beside_truth
 
 FRAMES = 16
 """Largest number of frames of an animation, evenly spread over the steps."""
@@ -78,15 +79,7 @@ class Motion:
 
     def figure(self) -> Maps:
         """Return the animation, or for a field in one dim the maps over position and step."""
-        panels = [
-            Panel(
-                variable=self._variable(kind),
-                label=kind,
-                scale="error" if kind == "error" else "field",
-                diverging=kind == "error",
-            )
-            for kind in KINDS
-        ]
+        panels = beside_truth({kind: kind for kind in KINDS}, prefix=self._variable(""))
         every = max(self.stride)
         note = "The first rollout of the test split."
         if every > 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scitoolkit.core.results import Lines, Multiples, Series, Table, number
+from scitoolkit.core.results import Multiples, Series, Table, number
 from scitoolkit.emulation.evaluation import NORMAL, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.regions import WHOLE, RegionalScores
 from scitoolkit.emulation.variables import Variable
+from scitoolkit.surrogate.sections import against_steps, curves
 
 USEFUL = 0.6
 """Anomaly correlation below which a forecast of the weather is of no use (Hollingsworth et al.
@@ -107,26 +108,18 @@ def correlations(evaluation: Evaluation, shown: Sequence[Variable]) -> Multiples
     further, length = evaluation.regional_rollouts, _length(evaluation)
     assert further is not None
 
+    useful = f"{USEFUL:g}"
+
     def lines(name: str) -> list[Series]:
-        series = [
-            Series(
-                label=forecast,
-                y=[_number(further.acc(WHOLE, forecast, name, k)) for k in range(length)],
-                role="main" if forecast == OWN else "baseline",
-            )
+        values: dict[str, list[float | None]] = {
+            forecast: [further.acc(WHOLE, forecast, name, k) for k in range(length)]
             for forecast in (OWN, PERSISTENCE)
-        ]
-        limit: list[float | None] = [USEFUL] * length
-        return [*series, Series(label=f"{USEFUL:g}", y=limit, role="reference")]
+        }
+        values[useful] = [USEFUL] * length
+        return curves(values, baselines=[PERSISTENCE], references=[useful])
 
     panels = [
-        Lines(
-            title=variable.name,
-            x=[float(step) for step in range(1, length + 1)],
-            x_label="step",
-            y_label="ACC",
-            series=lines(variable.name),
-        )
+        against_steps(variable.name, "ACC", lines(variable.name))
         for variable in shown
         if variable.is_field
     ]

@@ -15,7 +15,6 @@ from scitoolkit.core.results import (
     Multiples,
     Panel,
     Results,
-    Series,
     Table,
     Verdict,
     number,
@@ -26,6 +25,13 @@ from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, REPEATED, 
 from scitoolkit.emulation.intervals import IntervalScores
 from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
+from scitoolkit.surrogate.sections import (
+    against_steps,
+    beside_truth,
+    curves,
+    error_table,
+    spectrum_lines,
+)
 
 MAX_FIGURES = 6
 ROWS = 4  # outputs in a figure of maps
@@ -252,6 +258,10 @@ def _summary(evaluation: Evaluation, scores: dict[str, Any]) -> list[str]:
 def _survival(evaluation: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
     line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
+    if long.diverged:
+        line = (
+            f"A rollout beyond the data diverged, and was ended, at step {long.diverged} of {steps}"
+        )
     errors = [
         f"{n} {scores[f'climate_error_{n}']:.2g}"
         for n in evaluation.config.quantities
@@ -301,11 +311,12 @@ def _climate_table(evaluation: Evaluation, long: LongRollout) -> Table:
         climates = (evaluation.truth_climate, long.climate)
         rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
     left = f"Left the range of the truth, widened by half: {long.departures}. " if long.left else ""
+    diverged = "; the next one diverged, and ended the rollout" if long.diverged else ""
     return Table(
         title=f"Climate of a rollout of {long.steps} steps beyond the end of the data",
         columns=["quantity", "truth", "its spread", "emulator", "its spread "],
         rows=rows,
-        note=f"{long.finite} steps are finite. {left}"
+        note=f"{long.finite} steps are finite{diverged}. {left}"
         f"The truth is the {evaluation.truth_climate.frames} samples of the test split; the first "
         "tenth of the rollout is left out.",
     )
@@ -360,22 +371,16 @@ def _named(variable: Variable) -> str:
 
 
 def _one_step(evaluation: Evaluation) -> Table:
-    rows: list[list[Any]] = []
-    for forecast, errors in evaluation.one_step.items():
-        rows.append([forecast, *(number(errors[n]) for n in evaluation.outputs)])
-    rows.append(
-        ["(standard deviation)", *(number(evaluation.deviation[n]) for n in evaluation.outputs)]
-    )
+    shown = {**evaluation.one_step, "(standard deviation)": evaluation.deviation}
     vrmse = ", ".join(
         f"{n} {evaluation.one_step[OWN][n] / evaluation.deviation[n]:.3g}"
         for n in evaluation.outputs
         if evaluation.deviation[n]
     )
-    return Table(
-        title=f"RMSE {_after(evaluation)}",
-        columns=["forecast", *map(_named, evaluation.layout.outputs)],
-        rows=rows,
-        best="min",
+    return error_table(
+        f"RMSE {_after(evaluation)}",
+        [*map(_named, evaluation.layout.outputs)],
+        {name: [errors[n] for n in evaluation.outputs] for name, errors in shown.items()},
         note=f"VRMSE of the emulator: {vrmse}. Means over cells are weighted by their volumes.",
     )
 
@@ -419,52 +424,25 @@ def _rollout_lines(evaluation: Evaluation, variable: Variable) -> Lines:
     name = variable.name
     length = len(evaluation.rollouts[OWN][name])
     unit = f" [{variable.units}]" if variable.units not in ("", "1") else ""
-    return Lines(
-        title=name,
-        x=[float(s) for s in range(1, length + 1)],
-        x_label="step",
-        y_label=f"RMSE{unit}",
-        log_y=True,
-        series=[
-            Series(
-                label=forecast,
-                y=evaluation.rollouts[forecast][name],
-                role="main" if forecast == OWN else "baseline",
-            )
-            for forecast in (OWN, PERSISTENCE, LINEAR)
-        ]
-        + [
-            Series(
-                label="standard deviation",
-                y=[number(evaluation.deviation[name])] * length,
-                role="reference",
-            )
-        ],
-    )
+    errors = {m: evaluation.rollouts[m][name] for m in (OWN, PERSISTENCE, LINEAR)}
+    errors["standard deviation"] = [evaluation.deviation[name]] * length
+    series = curves(errors, baselines=(PERSISTENCE, LINEAR), references=["standard deviation"])
+    return against_steps(name, f"RMSE{unit}", series, log_y=True)
 
 
 def _spectrum_lines(evaluation: Evaluation, variable: Variable) -> Lines:
     spectra = {k: np.mean(v, axis=0) for k, v in evaluation.spectra[variable.name].items()}
     count = len(next(iter(spectra.values())))
     truths = [label for label in spectra if label.startswith("truth")]
-    shown = [label for label in spectra if label not in truths[1:]]  # truths are almost equal
-    return Lines(
-        title=variable.name,
-        x=[float(k) for k in range(1, count)],
-        x_label="wavenumber (waves in the period)",
-        y_label="power",
-        log_x=True,
-        log_y=True,
-        series=[
-            Series(
-                label="truth" if label in truths else label,
-                # The mean is no wave, and a logarithmic axis has no zero.
-                y=[number(max(v, 1e-300)) for v in values[1:]],
-                role="reference" if label.startswith("truth") else "main",
-            )
-            for label, values in spectra.items()
-            if label in shown
-        ],
+    # Truths are almost equal. The mean is no wave, and a logarithmic axis has no zero.
+    shown = {
+        "truth" if label in truths else label: [max(v, 1e-300) for v in values[1:]]
+        for label, values in spectra.items()
+        if label not in truths[1:]
+    }
+    waves = "wavenumber (waves in the period)"
+    return spectrum_lines(
+        variable.name, range(1, count), waves, curves(shown, references=["truth"])
     )
 
 
@@ -505,18 +483,15 @@ def _maps(evaluation: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
         when += f" ({evaluation.layout.sample_dim} + {step * evaluation.layout.step:g})"
     maps: list[Lines | Maps] = []
     for first in range(0, len(outputs), ROWS):
-        panels = [
-            Panel(
-                variable=f"{v.name}_{kind}",
+        panels: list[Panel] = []
+        for v in outputs[first : first + ROWS]:
+            panels += beside_truth(
+                {kind: f"{v.name}: {kind}" for kind in ("truth", OWN, "error")},
+                prefix=f"{v.name}_",
+                scale=v.name,
                 select={"step": last},
-                label=f"{v.name}: {kind}",
-                scale=f"error {v.name}" if kind == "error" else v.name,
-                diverging=kind == "error",
                 unit=v.units,
             )
-            for v in outputs[first : first + ROWS]
-            for kind in ("truth", OWN, "error")
-        ]
         maps.append(Maps(title=f"Truth, emulator and error {when}", panels=panels))
     return maps
 
@@ -536,14 +511,10 @@ def _profiles(evaluation: Evaluation) -> list[Lines | Maps]:
                 x=[float(v) for v in x],
                 x_label=dim,
                 y_label=_named(variable),
-                series=[
-                    Series(
-                        label=kind,
-                        y=[number(v) for v in last[kind][variable.name]],
-                        role="reference" if kind == "truth" else "main",
-                    )
-                    for kind in ("truth", OWN)
-                ],
+                series=curves(
+                    {kind: last[kind][variable.name] for kind in ("truth", OWN)},
+                    references=["truth"],
+                ),
             )
         )
     return lines

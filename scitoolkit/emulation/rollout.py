@@ -186,7 +186,7 @@ class Jitter:
     """
 
     def __init__(self, config: SymmetryConfig, layout: Layout, seed: int = 0) -> None:
-        self.symmetries = Symmetries(config, layout)
+        self.symmetries: Symmetries = Symmetries(config, layout)
         self._generator = np.random.default_rng(seed)
 
     def skip(self, steps: int) -> None:

@@ -16,7 +16,7 @@ from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.parameters import varying
 from scitoolkit.io.campaign.rows import row_sets
-from scitoolkit.io.campaign.sphere_cells import boundaries_of
+from scitoolkit.io.campaign.sphere_cells import boundaries_of, dims_with_ends
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.campaign.survey import Survey, survey
 from scitoolkit.io.campaign.windows import CampaignWindows
@@ -73,8 +73,11 @@ def starter(data: DataToStart) -> str:
         lines.key("boundary", sphere, "by latitude and longitude")
     else:
         dims = next(iter(campaign.channels.values())).dims[-len(grid) :]
-        circular = ", ".join(f"{dim}: circular" for dim in dims)
-        lines.comment(f"boundary: {{{circular}}}", "the dims that are periodic; others have walls")
+        ends = dims_with_ends(campaign)
+        if circular := ", ".join(f"{dim}: circular" for dim in dims if dim not in ends):
+            lines.comment(
+                f"boundary: {{{circular}}}", "the dims that are periodic; others have walls"
+            )
     lines.key("model", {"name": "unet", "widths": _widths(grid)})
     if options.lead:
         lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")

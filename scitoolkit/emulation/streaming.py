@@ -25,7 +25,9 @@ from scitoolkit.io.campaign.split import CampaignSplit
 from scitoolkit.io.loader.reservoir import Column, SimulationReservoir
 from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
 from scitoolkit.io.loader.streamed import ReservoirLoader, SimulationStream
+from scitoolkit.surrogate.samples import ProducedSamples
 from scitoolkit.training import world_size
+from scitoolkit.training.processes import on_rank_zero
 
 log: Logger = get_logger(__name__)
 FOLDER, JOURNAL = "simulations", "stream.jsonl"
@@ -63,32 +65,25 @@ def make_files(config: EmulationConfig, directory: Path) -> None:
             where="data.stream.mode",
             fix="data.stream.mode=stored",
         )
-    if world_size() > 1:
-        from scitoolkit.training.processes import on_rank_zero
-
-        on_rank_zero(lambda: _make(config, directory))
-    else:
-        _make(config, directory)
+    count = _stored(config) + data.stream.held_out
+    on_rank_zero(lambda: _samples(config, directory).files(count))
 
 
-def _make(config: EmulationConfig, directory: Path) -> None:
-    generator: Any = config.data.generator
-    count = _stored(config) + config.data.stream.held_out
-    log.info("%d simulations of %s as files", count, generator.name)
-    processes = max(1, config.data.stream.workers)
-    folder = files_of(directory)
-    generator.first_samples(_whole_draw(config), config.seed, count, folder, processes)
+def _samples(config: EmulationConfig, directory: Path) -> ProducedSamples:
+    """Return all simulations of a job: for training, validation and testing."""
+    return ProducedSamples(
+        config.data.generator,
+        config.data.draw,
+        config.data.stream.held_out,
+        seed=config.seed,
+        folder=files_of(directory),
+        processes=max(1, config.data.stream.workers),
+    )
 
 
 def _stored(config: EmulationConfig) -> int:
     """Return the number of training simulations that are files."""
     return config.data.stream.reservoir if config.data.streams else config.data.draw.samples
-
-
-def _whole_draw(config: EmulationConfig) -> Any:
-    """Return the draw of all simulations: for training, validation and testing."""
-    draw = config.data.draw
-    return draw.model_copy(update={"samples": draw.samples + config.data.stream.held_out})
 
 
 def stream_loader(
@@ -164,12 +159,9 @@ def drawn_ranges(config: EmulationConfig) -> dict[str, tuple[float, float]]:
 def _stream(
     config: EmulationConfig, data: Data, shapes: Mapping[str, Any], directory: Path | None
 ) -> SimulationStream:
-    generator: Any = config.data.generator
     asked, scales, layout = config.data.stream, config.data.parameter_scales, data.layout
     fields = {n: v.dims for n, v in layout.variables.items() if n not in scales}
-    stream: SimulationStream = generator.stream(
-        _whole_draw(config),
-        config.seed,
+    return _samples(config, directory or Path()).stream(
         sample_dim=layout.sample_dim,
         fields=fields,
         parameters=scales,
@@ -180,7 +172,6 @@ def _stream(
         ahead=asked.ahead,
         timeout=asked.timeout,
     )
-    return stream
 
 
 def _require_same(stream: SimulationStream, data: Data, read: Mapping[str, np.ndarray]) -> None:

@@ -31,7 +31,7 @@ class Symmetries:
         # Dims of a batch: sample, step, then those of the variable.
         variables = {v.name: v for v in (*layout.inputs, *layout.outputs)}
         self.dims: dict[str, list[str]] = {n: list(v.dims) for n, v in variables.items()}
-        self.stored_as = {n: v.stored_as for n, v in variables.items()}
+        self.stored_as: dict[str, str] = {n: v.stored_as for n, v in variables.items()}
         self.sizes: dict[str, int] = layout.grid
 
     def draw(self, batch: Batch) -> Batch:

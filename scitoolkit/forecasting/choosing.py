@@ -164,11 +164,11 @@ class Chooser:
             if tuned
             else replace(setting, harmonics=_default_harmonics(setting, config))
         )
-        self.validation = Judge(
+        self.validation: Judge = Judge(
             self.setting,
             [Fold(data.segments(parts.steps["train"]), thinned(parts.windows["validation"]))],
         )
-        self.blocked = Judge(self.setting, self.folds)
+        self.blocked: Judge = Judge(self.setting, self.folds)
         short = len(parts.fit_steps) < LONG and self.folds
         self.tuning: Judge = self.blocked if short else self.validation
         self.refused: dict[str, str] = {}

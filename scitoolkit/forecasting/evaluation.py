@@ -40,7 +40,7 @@ from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
-from scitoolkit.surrogate.sections import weakest
+from scitoolkit.surrogate.sections import beside_truth, curves, error_table, weakest
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 SURROGATE = "surrogate"
@@ -327,15 +327,11 @@ class ForecastEvaluation:
         return [f"lead {lead + 1}" for lead in range(self.windows.leads)]
 
     def _rmse_table(self) -> Table:
-        rows: list[list[Any]] = [
-            [name, *map(number, values), _overall(values)] for name, values in self.rmse.items()
-        ]
         low, high = (f"{extreme(self.floor):.3g}" for extreme in (np.min, np.max))
-        return Table(
-            title=with_unit_of("RMSE on the test split", self.unit),
-            columns=["forecast", *self._leads(), "all"],
-            rows=rows,
-            best="min",
+        return error_table(
+            with_unit_of("RMSE on the test split", self.unit),
+            [*self._leads(), "all"],
+            {name: [*values, _overall(values)] for name, values in self.rmse.items()},
             note="Area-weighted over the unmasked cells. A forecast within the "
             f"{len(self.surrogate.modes)} modes has at least their truncation error: "
             f"{low if low == high else f'{low} to {high}, by lead'}.",
@@ -354,19 +350,18 @@ class ForecastEvaluation:
             forecasts[f"{SURROGATE}, one fit"] = single[SURROGATE]
             fits = "fitted again to all steps before each origin, with the same settings"
         truth = self._as_scored(windows.targets(), windows)
-        rows: list[list[Any]] = []
+        errors: dict[str, list[float]] = {}
         for name, coded in forecasts.items():
             shown = self._as_scored(coded, windows)
             values = metrics.rmse_per_lead(truth, shown, self.weights)
-            rows.append([name, *map(number, values), _overall(values)])
+            errors[name] = [*values, _overall(values)]
         return [
-            Table(
-                title=with_unit_of(
+            error_table(
+                with_unit_of(
                     f"Backtest: RMSE at {len(windows)} origins of the test split", self.unit
                 ),
-                columns=["forecast", *self._leads(), "all"],
-                rows=rows,
-                best="min",
+                [*self._leads(), "all"],
+                errors,
                 note=f"Forecasters are {fits}.",
             )
         ]
@@ -376,21 +371,21 @@ class ForecastEvaluation:
         parts = named_parts(self.surrogate.coding)
         if len(parts) == 1:
             return []
-        truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
+        truth = self.coded.physical(self.windows.targets(), self.windows)
+        shown: dict[str, list[float]] = {}
         for name, coded in self.coded_forecasts.items():
             forecast = self.coded.physical(coded, self.windows)
             errors = [
                 metrics.rmse_per_lead(truth[..., at], forecast[..., at], self.weights[at])
                 for _, _, at in parts
             ]
-            rows.append([name, *(number(_overall(values)) for values in errors)])
+            shown[name] = [_overall(values) for values in errors]
         titles = [f"{name} [{unit}]" if unit else name for name, unit, _ in parts]
         return [
-            Table(
-                title="RMSE of each variable over all leads",
-                columns=["forecast", *titles],
-                rows=rows,
-                best="min",
+            error_table(
+                "RMSE of each variable over all leads",
+                titles,
+                shown,
                 note="All other scores use variables divided by their deviations on the train "
                 "split.",
             )
@@ -465,16 +460,13 @@ class ForecastEvaluation:
         return bool(smallest > 0 and largest > 100 * smallest)
 
     def _calibration(self) -> Lines:
-        coverage = [number(self._coverage(level)) for level in NOMINAL]
+        coverage = [self._coverage(level) for level in NOMINAL]
         return Lines(
             title="Interval calibration",
             x=list(NOMINAL),
             x_label="nominal coverage",
             y_label="share of truths inside",
-            series=[
-                Series(label=SURROGATE, y=coverage),
-                Series(label="ideal", y=list(NOMINAL), role="reference"),
-            ],
+            series=curves({SURROGATE: coverage, "ideal": NOMINAL}, references=["ideal"]),
         )
 
     def _fields(self) -> xr.Dataset:
@@ -492,20 +484,8 @@ class ForecastEvaluation:
 
     def _along_the_dim(self) -> Maps:
         """Return maps of lead and position of the last test window of a field with one dim."""
-        panels = [
-            Panel(
-                variable=name,
-                label=name,
-                scale="error" if name == "error" else "field",
-                diverging=name == "error",
-            )
-            for name in ("truth", "forecast", "error")
-        ]
-        return Maps(
-            title="Last test window: truth, forecast, error",
-            panels=panels,
-            unit=self.unit,
-        )
+        panels = beside_truth({name: name for name in ("truth", "forecast", "error")})
+        return Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit)
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
         """Return maps of a field with one or two spatial dims, else nothing."""
@@ -516,17 +496,11 @@ class ForecastEvaluation:
             return []
         leads = sorted({0, self.windows.leads - 1})
         steps = self.windows.starts[-1] + self.windows.inputs + np.asarray(leads)
-        panels = [
-            Panel(
-                variable=name,
-                select={"lead": lead},
-                label=f"{name}, {_date(self.field.times.values[step])} (lead {lead + 1})",
-                scale="field" if name != "error" else "error",
-                diverging=name == "error",
-            )
-            for lead, step in zip(leads, steps, strict=True)
-            for name in ("truth", "forecast", "error")
-        ]
+        panels: list[Panel] = []
+        for lead, step in zip(leads, steps, strict=True):
+            when = f"{_date(self.field.times.values[step])} (lead {lead + 1})"
+            labels = {name: f"{name}, {when}" for name in ("truth", "forecast", "error")}
+            panels += beside_truth(labels, select={"lead": lead})
         modes = [
             Panel(
                 variable="modes",

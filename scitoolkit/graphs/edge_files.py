@@ -123,9 +123,9 @@ class EdgeArrays(EdgeFile):
         self._pointer: Array | None = None
         self._weights = "edge_weight"
         if not single:
-            self.typed = "edge_type" in self._file
+            self.typed: bool = "edge_type" in self._file
             if "edge_attr" in self._file:
-                self.attr_shape = self._file.shape("edge_attr")[1:]
+                self.attr_shape: tuple[int, ...] = self._file.shape("edge_attr")[1:]
             for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):
                 if pointer in self._file and columns in self._file:
                     self._use_rows(pointer, columns)
@@ -141,7 +141,7 @@ class EdgeArrays(EdgeFile):
         rises = len(self._pointer) and (np.diff(self._pointer) >= 0).all()
         if not rises or self._pointer[0] != 0 or self._pointer[-1] != count:
             self._refuse(f"{pointer} does not rise from 0 to the {count} edges", "CSR pointers")
-        self.num_nodes = len(self._pointer) - 1
+        self.num_nodes: int = len(self._pointer) - 1
 
     def _find_weights(self) -> None:
         """Use `edge_weight`, or the values of a CSR matrix that are not all 1, as `read_graph`."""
@@ -152,7 +152,7 @@ class EdgeArrays(EdgeFile):
         if self.weighted and self._weights == "adj_data":
             # One pass over the values decides, which stops at the first that is not 1.
             blocks = self._file.blocks(self._weights, BLOCK)
-            self.weighted = any((block != 1).any() for block in blocks)
+            self.weighted: bool = any((block != 1).any() for block in blocks)
 
     def _check_rows(self) -> None:
         shape = self._file.shape(self._index)
@@ -258,7 +258,7 @@ class EdgeTable(EdgeFile):
         self._columns = columns
         if not {"source", "target"} <= set(columns):
             self._refuse(f"columns {', '.join(columns)}", "source, target and, if any, weight")
-        self.weighted = "weight" in columns
+        self.weighted: bool = "weight" in columns
 
     def _blocks(self) -> Iterator[EdgeBlock]:
         import pandas as pd
@@ -303,7 +303,7 @@ class EdgeParquet(EdgeFile):
             self._refuse(
                 f"columns {', '.join(sorted(names))}", "source, target and, if any, weight"
             )
-        self.weighted = "weight" in names
+        self.weighted: bool = "weight" in names
 
     def _blocks(self) -> Iterator[EdgeBlock]:
         columns = ["source", "target", *(["weight"] if self.weighted else [])]

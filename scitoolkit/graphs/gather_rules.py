@@ -51,7 +51,7 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     )
     dim = dim % x.dim()
     reduce = kwargs.get("reduce", args[4] if len(args) > 4 else "sum" if "add" in name else None)
-    total = reduce in ("sum", "add")
+    total, alpha = reduce in ("sum", "add"), kwargs.get("alpha", 1)
     role = role_of(index)
     if local.needs_halo(x, dim, index):
         if not total:
@@ -61,7 +61,7 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         # a gather, so that each is the exact derivative of the other.
         size = list(x.shape)
         size[dim] += local.part.halo.rows_received
-        wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
+        wide = _add(name, x.new_zeros(size), dim, index, source, alpha).movedim(dim, 0)
         sums = ReturnHalo.apply(wide, local.ranks, local.part.halo, local.num_own)
         sums = sums.movedim(0, dim)
         out = x.add_(sums) if name.endswith("_") else x + sums
@@ -112,7 +112,7 @@ def _pooled(
     local.need_all(tag_of(index))
     local.need_all(tag_of(source))
     if total:
-        part = _add(name, torch.zeros_like(x), dim, index, source)
+        part = _add(name, torch.zeros_like(x), dim, index, source, kwargs.get("alpha", 1))
         # Zeros, not `x`, take the part: `x` is the same on every rank and must be added once.
         sums = SumOverRanks.apply(part, local.ranks)
         return x.add_(sums) if name.endswith("_") else x + sums
@@ -121,11 +121,11 @@ def _pooled(
     return func(x, dim, index, source, *args[4:], **_further(kwargs))
 
 
-def _add(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
+def _add(name: str, x: Tensor, dim: int, index: Tensor, source: Any, alpha: Any) -> Tensor:
     if not isinstance(source, Tensor):
         source = torch.full_like(index, source, dtype=x.dtype)
     if "index" in name:
-        return x.index_add(dim, index, source)
+        return x.index_add(dim, index, source, alpha=alpha)
     return x.scatter_add(dim, index, source)
 
 

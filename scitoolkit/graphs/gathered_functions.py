@@ -24,7 +24,7 @@ _SAME_ELEMENTS = """
     T H mT mH adjoint alias_copy atleast_1d atleast_2d atleast_3d broadcast_tensors
     broadcast_to clone conj contiguous detach detach_ expand expand_as flatten moveaxis movedim
     permute ravel repeat_interleave requires_grad_ reshape reshape_as resolve_conj resolve_neg
-    squeeze squeeze_ swapaxes swapdims t transpose unflatten unsqueeze unsqueeze_ view view_as
+    squeeze swapaxes swapdims t transpose unflatten unsqueeze view view_as
     view_as_complex view_as_real real imag chalf pin_memory
     bfloat16 bool byte cdouble cfloat char cpu cuda data double float half int long numpy_T short to
     type type_as dequantize
@@ -32,7 +32,7 @@ _SAME_ELEMENTS = """
 _FILLS = """
     copy_ fill_ zero_ empty_like full_like ones_like zeros_like new_empty new_full new_ones
     new_tensor new_zeros __setitem__ index_put index_put_ index_fill index_fill_ index_copy
-    index_copy_ masked_scatter masked_scatter_ set_
+    index_copy_ masked_scatter masked_scatter_
 """.split()
 _SELECTS = "argwhere masked_select nonzero nonzero_static where".split()
 _READS = """
@@ -56,7 +56,8 @@ _ALIASES = """
     __rxor__ __xor__ __lshift__ __ilshift__
 """.split()
 _NOT_SPECIAL = ("special_softmax", "special_log_softmax", "special_logsumexp")
-BY_ROW = frozenset(_SAME_ELEMENTS + _FILLS + _SELECTS + _READS + _SPARSE + _ALIASES)
+_COMPUTES = frozenset([*_ALIASES, "full_like", "fill_", "masked_fill", "masked_fill_"])
+BY_ROW = frozenset(_SAME_ELEMENTS + _FILLS + _SELECTS + _READS + _SPARSE)
 """Names of functions that act on each element or row alone, or read what all rows share."""
 
 # Dimension along which a function works: the position of its argument `dim`, and the default.
@@ -135,9 +136,20 @@ def by_element(name: str) -> bool:
         >>> by_element("relu_"), by_element("__radd__"), by_element("sort")
         (True, True, False)
     """
+    return name.removesuffix("_") in BY_ROW or name in BY_ROW or computes(name)
+
+
+@functools.cache
+def computes(name: str) -> bool:
+    """Return whether a function computes each element from those at its place and from numbers.
+
+    Example:
+        >>> computes("add"), computes("__rpow__"), computes("view")
+        (True, True, False)
+    """
     plain = name.strip("_") if name.startswith("__") else name.removesuffix("_")
     special = plain.startswith("special_") and plain not in _NOT_SPECIAL
-    if special or plain in BY_ROW or name in BY_ROW:
+    if special or plain in _COMPUTES or name in _COMPUTES:
         return True
     names = [plain]
     if name.startswith("__"):
@@ -149,6 +161,23 @@ def by_element(name: str) -> bool:
         ):
             return True
     return False
+
+
+def with_totals(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return arguments in which a row count that real numbers are computed with is of all ranks.
+
+    One that integers are computed with, such as an offset of local node numbers, stays.
+    """
+    every = (*args, *kwargs.values())
+    if not (any(isinstance(a, DistributedCount) for a in every) and computes(name)):
+        return args, kwargs
+    if not any(isinstance(a, Tensor) and a.is_floating_point() for a in every):
+        return args, kwargs
+
+    def total(value: Any) -> Any:
+        return value.total() if isinstance(value, DistributedCount) else value
+
+    return tuple(map(total, args)), {key: total(value) for key, value in kwargs.items()}
 
 
 def acts_by_row(name: str, args: Any, kwargs: Any, nodes: Tensor) -> bool:

@@ -28,7 +28,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate import Opened, Stages
 from scitoolkit.surrogate.ensemble import members_of
-from scitoolkit.surrogate.sections import compared
+from scitoolkit.surrogate.sections import compared, parity
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -203,7 +203,7 @@ class GraphSetStages(GraphSetData, Stages):
             truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
         what = config.data.target.capitalize()
-        return compared(
+        results = compared(
             f"{what} of graphs: {Path(data.where).name}",
             [
                 f"{len(graphs)} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
@@ -217,6 +217,11 @@ class GraphSetStages(GraphSetData, Stages):
             label=metric_words(target.merit),
             unit=unit,
         )
+        if config.data.target == "values" and truth.shape[1] == 1:
+            pairs = np.column_stack([truth[:, 0], decided[config.model.name][:, 0]])
+            points = {config.model.name: np.arange(len(graphs))}
+            results.figures.append(parity(f"{what} of graphs", pairs, unit, points))
+        return results
 
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path

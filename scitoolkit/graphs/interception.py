@@ -33,12 +33,12 @@ from scitoolkit.graphs import (
     shape_rules,
 )
 from scitoolkit.graphs.call_sites import CallSites
-from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows
-from scitoolkit.graphs.local_rows import LocalRows, Rule
+from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows, with_totals
+from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.graphs.signatures import positional
-from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
+from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, flat, put_tag, tag_of
 from scitoolkit.graphs.whole_modules import call_on_all_rows, on_rows
 
 _RULES: dict[str, Rule] = {
@@ -143,14 +143,15 @@ class Distributed(TorchFunctionMode):
             args = self._with_edges(tuple(args))
             kwargs = {key: self._with_edges(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
-        is_property = name == "__get__"
+        is_property = name in ("__get__", "__set__")
         if is_property:
             name = getattr(func.__self__, "__name__", "")
         if self._sites is not None:
             self._sites.visit(name)
         if func is call_on_all_rows:
             return on_rows(self, self._local, args[0], args[1:], kwargs)
-        args, kwargs = positional(name, args, kwargs)
+        args, kwargs = with_totals(name, *positional(name, args, kwargs))
+        self._refuse_writes(func, name, args, kwargs)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)
@@ -161,3 +162,15 @@ class Distributed(TorchFunctionMode):
         if acts_by_row(name, args, kwargs, self._part.nodes):
             return local.passed(func, name, args, kwargs)
         return on_all_rows(local, func, name, args, kwargs)
+
+    def _refuse_writes(self, func: Any, name: str, args: Any, kwargs: Any) -> None:
+        """Refuse calls that put other rows into a tensor whose tag says which it has."""
+        written = name if getattr(func, "__name__", "") == "__set__" and name == "data" else ""
+        if kwargs.get("out") is not None:
+            written = f"{name} with out="
+        if not written or self._local.ranks.size == 1:
+            return
+        # Numbers of rows, such as the offsets that layers compute, are local in any case.
+        every = flat((args, tuple(kwargs.values())))
+        if any(tag_of(a) is not None and a.is_floating_point() for a in every):
+            raise Unsupported(f"{written} of rows that are divided among processes")

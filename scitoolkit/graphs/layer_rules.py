@@ -192,6 +192,20 @@ def _no_dropout(local: LocalRows, named: dict[str, Any]) -> None:
         named["dropout_p"] = 0.0
 
 
+def _written(rule: Rule) -> Rule:
+    """Return a rule that also writes its result into the input if the call has `inplace=True`."""
+
+    def written(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        inplace = len(args) > 3 and args[3]
+        if not (kwargs.get("inplace", inplace) or name.endswith("_")):
+            return rule(local, func, name, args, kwargs)
+        x = args[0] if args else kwargs["input"]
+        tag = tag_of(x)
+        return put_tag(x.copy_(rule(local, func, name, args, kwargs)), tag)
+
+    return written
+
+
 def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     x, p, training = arguments(
         ("input", "p", "training"),
@@ -250,8 +264,6 @@ RULES: dict[str, Rule] = {
     "einsum": _einsum,
     "batch_norm": _batch_norm,
     **dict.fromkeys(_ATTENTION, _attention),
-    "dropout": _dropout,
-    "dropout_": _dropout,
-    "dropout1d": _structured_dropout,
-    "alpha_dropout": _structured_dropout,
+    **dict.fromkeys(("dropout", "dropout_"), _written(_dropout)),
+    **dict.fromkeys(("dropout1d", "alpha_dropout"), _written(_structured_dropout)),
 }

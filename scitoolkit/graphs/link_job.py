@@ -14,3 +14,4 @@ class LinkJob(SurrogateJob):
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter_of_links"
     config_class: ClassVar[type[LinkConfig]] = LinkConfig
     stages = StagesAt("scitoolkit.graphs.link_stages:LinkStages")
+    data_stages = StagesAt("scitoolkit.graphs.link_data:LinkDataStages")

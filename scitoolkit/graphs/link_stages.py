@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,82 +11,25 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
-from scitoolkit.core.content import shipped_path
 from scitoolkit.core.contracts import Batch, Progress
-from scitoolkit.core.data_differences import Accepts
-from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Results
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
-from scitoolkit.graphs.facts import ACCEPTS, node_facts
-from scitoolkit.graphs.graph import Graph, arrays_of, from_data, graph_from_arrays
+from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.link_config import LinkConfig
-from scitoolkit.graphs.pairs import NodePairs, common_neighbours, pairs_of, ranking
-from scitoolkit.graphs.pyg_files import load_data
+from scitoolkit.graphs.link_data import ASKED, LinkData, LinkDataStages
+from scitoolkit.graphs.pairs import common_neighbours, ranking
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
 from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 
-ASKED = "edge_label_index"
-# Entries for other tasks than this one, and the pairs to score.
-_NODES = (
-    *("y", "labelled", "train_mask", "val_mask", "test_mask"),
-    *("train", "val", "validation", "test", ASKED),
-)
 COMPARED = 100
 """NodePairs without an edge with which an edge is compared in an evaluation."""
 _VALIDATION = 1 << 32  # stands for an epoch: all validations draw the same pairs
-
-
-@dataclass
-class LinkData:
-    """A graph and its pairs.
-
-    Attributes:
-        graph: the graph.
-        pairs: its pairs with an edge.
-        asked: pairs to score in a prediction, shape (n, 2); None if the file names none.
-    """
-
-    graph: Graph
-    pairs: NodePairs
-    asked: np.ndarray | None = None
-
-    @property
-    def where(self) -> str:
-        """Source of the graph, for messages."""
-        return self.graph.where
-
-    def inputs(self, edges: np.ndarray) -> dict[str, Tensor]:
-        """Return what a network receives if some edges send messages.
-
-        Args:
-            edges: mask of the edges, shape (E,).
-        """
-        graph = self.graph
-        pair = np.stack([graph.source[edges], graph.target[edges]])
-        arrays: dict[str, Any] = {
-            "x": graph.dense_features(np.arange(graph.num_nodes)),
-            "edge_index": pair,
-        }
-        for name in graph.inputs.of_edges:
-            arrays[name] = getattr(graph, name)[edges]
-        for name in graph.inputs.of_nodes:
-            arrays[name] = getattr(graph, name)
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-        return {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
-
-    def telling(self, rows: Rows) -> np.ndarray:
-        """Return the mask of the edges of some pairs and of the self-loops, shape (E,)."""
-        chosen = np.zeros(len(self.pairs) + 1, bool)
-        chosen[np.asarray(rows, np.int64)] = chosen[-1] = True
-        # Self-loops have pair -1, which names the last entry: they always send.
-        mask: np.ndarray = chosen[self.pairs.of_edge]
-        return mask
 
 
 class LinkModel(nn.Module):
@@ -135,7 +77,7 @@ class LinkTask:
     ) -> None:
         self.model: nn.Module = model
         self._data, self._train = data, np.asarray(train, np.int64)
-        self._inputs = data.inputs(data.telling(train))
+        self._inputs = inputs_of(data, data.telling(train))
         self._count, self._seed = negatives, seed
         self._epoch, self._step = 0, 0
         self._drawn: dict[int, Tensor] = {}
@@ -188,35 +130,8 @@ def _cross_entropy(right: Tensor, wrong: Tensor) -> Tensor:
     return nn.functional.softplus(-right).mean() + nn.functional.softplus(wrong).mean()
 
 
-class LinkStages(Stages):
+class LinkStages(LinkDataStages, Stages):
     """Stages of link prediction; data are a `LinkData`, samples are pairs with an edge."""
-
-    def open(self, config: LinkConfig, path: Any) -> LinkData:
-        """Read the graph, and the pairs to score from its `edge_label_index`."""
-        graph, asked = _read(Path(path))
-        if config.data.edge_inputs == "ignore":
-            graph.edge_weight = graph.edge_attr = graph.edge_type = None
-            graph.node_type = graph.pos = None
-        return LinkData(graph, pairs_of(graph), asked)
-
-    def facts(self, config: LinkConfig, data: LinkData) -> DataFacts:
-        """Return the inputs of nodes and edges."""
-        return node_facts(data.graph.inputs, "classes", None)
-
-    def accepts(self, config: LinkConfig) -> Accepts:
-        """Allow graphs of any size with the same inputs."""
-        return ACCEPTS
-
-    def split(self, config: LinkConfig, data: LinkData) -> Mapping[str, Rows]:
-        """Return shares of the pairs in a random order; both directions are in one part."""
-        order = np.random.default_rng(config.seed).permutation(len(data.pairs))
-        test = round(config.split.test * len(order))
-        validation = test + round(config.split.validation * len(order))
-        return {
-            "train": order[validation:].tolist(),
-            "validation": order[test:validation].tolist(),
-            "test": order[:test].tolist(),
-        }
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return the sizes of the inputs, and whether edges have a direction."""
@@ -319,41 +234,30 @@ class LinkStages(Stages):
         write_fields(dataset, output)
 
 
-def _read(path: Path) -> tuple[Graph, np.ndarray | None]:
-    """Return the graph of a file, and the pairs that it asks for."""
-    path = Path(shipped_path(path))
-    if path.suffix == ".pt":
-        held = load_data(path)
-        stores = [held[kind] for kind in getattr(held, "node_types", ())] or [held]
-        taken = {n: s.pop(n) for s in stores if hasattr(s, "pop") for n in _NODES if n in s}
-        graph = from_data(held, where=str(path))
-    else:
-        held = arrays_of(path)
-        taken = {name: held.pop(name) for name in _NODES if name in held}
-        graph = graph_from_arrays(held, where=str(path))
-    asked = taken.get(ASKED)
-    if asked is None:
-        return graph, None
-    pairs = np.asarray(asked, np.int64)
-    if pairs.ndim != 2 or pairs.shape[0] != 2:
-        raise DataError(f"{ASKED} of shape {pairs.shape}", where=str(path), allowed="(2, n)")
-    if pairs.size and not 0 <= pairs.min() <= pairs.max() < graph.num_nodes:
-        raise DataError(
-            f"{ASKED} from {pairs.min()} to {pairs.max()}",
-            where=str(path),
-            allowed=f"0 to {graph.num_nodes - 1}",
-        )
-    return graph, pairs.T
-
-
 def _subgraph(graph: Graph, edges: np.ndarray) -> Graph:
     none = np.zeros((graph.num_nodes, 0), np.float32)
     return Graph(graph.source[edges], graph.target[edges], graph.num_nodes, none)
 
 
+def inputs_of(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
+    """Return what a network receives if the edges of a mask (E,) send messages."""
+    graph = data.graph
+    pair = np.stack([graph.source[edges], graph.target[edges]])
+    arrays: dict[str, Any] = {
+        "x": graph.dense_features(np.arange(graph.num_nodes)),
+        "edge_index": pair,
+    }
+    for name in graph.inputs.of_edges:
+        arrays[name] = getattr(graph, name)[edges]
+    for name in graph.inputs.of_nodes:
+        arrays[name] = getattr(graph, name)
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+    return {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
+
+
 @torch.no_grad()
 def _logits(model: Any, data: LinkData, edges: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     device = device_of(model)
-    inputs = {name: t.to(device) for name, t in data.inputs(edges).items()}
+    inputs = {name: t.to(device) for name, t in inputs_of(data, edges).items()}
     out: np.ndarray = model(inputs, torch.from_numpy(np.ascontiguousarray(pairs)).to(device))
     return torch.as_tensor(out).cpu().double().numpy()

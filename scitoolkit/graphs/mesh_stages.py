@@ -16,7 +16,7 @@ import xarray as xr
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
+from scitoolkit.core.results import Lines, Multiples, Results, Table, Verdict
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
 from scitoolkit.graphs.grid import ProcessGrid
@@ -29,6 +29,7 @@ from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.surrogate import Opened, Stages, Trained
+from scitoolkit.surrogate.sections import against_steps, curves
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.ranks.communicator import SingleProcess, join
@@ -199,14 +200,8 @@ def _results(
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])
         metrics[f"error_ratio_{mesh}"] = _ratio(errors)
-        x = [float(s) for s in range(1, len(errors["surrogate"]) + 1)]
-        lines = [
-            Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
-            for n, e in errors.items()
-        ]
-        panels.append(
-            Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
-        )
+        series = curves(errors, baselines=[*errors.keys() - {"surrogate"}])
+        panels.append(against_steps(label, "RMSE", series, log_y=True))
     worst = _worst(errors_by_mesh)
     metrics["rollout_error_ratio"] = metrics[f"error_ratio_{worst}"]
     return Results(

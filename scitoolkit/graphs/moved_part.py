@@ -23,7 +23,7 @@ class MovedPart(Part):
 
     def __init__(self, part: Part, device: torch.device) -> None:
         self._part, self._device = part, device
-        self.nodes = part.nodes.to(device)
+        self.nodes: Tensor = part.nodes.to(device)
         self.num_nodes, self.inputs = part.num_nodes, part.inputs
         self.grid, self.ranks = part.grid, part.ranks
         self._matrices: dict[bool, SparseMatrix] = {}

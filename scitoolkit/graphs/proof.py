@@ -30,7 +30,7 @@ from scitoolkit.graphs.adapter import distribute, named_inputs, use_whole_graph
 from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.part import GraphPart, Part
-from scitoolkit.graphs.proof_check import RankComparison, Unproven, copied_model, refused
+from scitoolkit.graphs.proof_check import RankComparison, RankTrial, Unproven, copied_model, refused
 from scitoolkit.graphs.proof_graph import NODES, proof_graph, small_grid, unequal_owners
 from scitoolkit.graphs.proof_trace import DOUBLE, SINGLE, Precision, as_tensor
 from scitoolkit.training.ranks.collectives import gather_counts
@@ -175,26 +175,23 @@ def _prove(model: nn.Module, part: Part) -> Proof:
                 refusal = refusal or refused(reference.inside, reference.error, 1)
                 continue
             # First with sparse products; if these differ, without any.
-            problem, off = check.compare(graph, owner, grid, fast, reference)
+            trial = RankTrial(graph, owner, grid, fast)
+            problem, off = check.compare(trial, reference)
             if problem is not None and fast and part.has_whole_rows:
-                fast = ()
-                problem, off = check.compare(graph, owner, grid, fast, reference)
-            whole: tuple[str, ...] = ()
+                trial = replace(trial, fast=())
+                problem, off = check.compare(trial, reference)
             if problem is not None and grid.size > 1:
-                problem, off, whole = check.with_whole_modules(
-                    graph, owner, grid, fast, reference, problem
-                )
+                problem, off, whole = check.with_whole_modules(trial, reference, problem)
+                trial = replace(trial, whole=whole)
             # Random numbers may choose another path in each pass.
             for seed in range(1, OTHER_SEEDS + 1) if reference.drew else ():
                 if problem is None:
                     other, _ = check.plain(graph, seed=seed)
-                    problem, _ = check.compare(
-                        graph, owner, grid, fast, other, whole=whole, seed=seed
-                    )
+                    problem, _ = check.compare(trial, other, seed)
             real = check.real_graph(part)
             if problem is None and part.ranks.rank == 0 and real is not None:
                 assert isinstance(part, GraphPart)
-                problem = check.compare_on_real_graph(part, real, fast, whole)
+                problem = check.compare_on_real_graph(part, real, trial.fast, trial.whole)
         if problem is not None:
             raise problem
         check.sites.closed = True
@@ -209,7 +206,8 @@ def _prove(model: nn.Module, part: Part) -> Proof:
                 allowed="x.size(0), whose comparisons and divisions are of all processes",
                 fix="x.size(0) instead, or train on one process",
             )
-        return Proof(fast, whole, grid.size, off, 0.0, sites=check.sites if held else None)
+        sites = check.sites if held else None
+        return Proof(trial.fast, trial.whole, grid.size, off, 0.0, sites=sites)
     assert refusal is not None
     raise refusal
 

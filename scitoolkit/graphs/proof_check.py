@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,25 @@ def copied_model(model: nn.Module) -> nn.Module:
             model.forward = attached
 
 
+@dataclass(frozen=True)
+class RankTrial:
+    """One way to distribute a model over simulated ranks.
+
+    Attributes:
+        graph: that the model runs on.
+        owner: rank of each node.
+        grid: of the ranks.
+        fast: layers computed by sparse products.
+        whole: modules computed on the rows of all ranks.
+    """
+
+    graph: Graph
+    owner: np.ndarray
+    grid: ProcessGrid
+    fast: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+
 class RankComparison:
     """Comparison of a model on simulated ranks with the plain model.
 
@@ -73,17 +92,10 @@ class RankComparison:
         return plain_trace(copied, graph, self._precision, gradients=gradients, seed=seed)
 
     def compare(
-        self,
-        graph: Graph,
-        owner: np.ndarray,
-        grid: ProcessGrid,
-        fast: Any,
-        reference: Trace,
-        *,
-        whole: tuple[str, ...] = (),
-        seed: int = 0,
+        self, trial: RankTrial, reference: Trace, seed: int = 0
     ) -> tuple[ConfigError | None, float]:
         """Run on simulated ranks; return an error or None, and the largest difference."""
+        graph, owner, grid = trial.graph, trial.owner, trial.grid
         failed: list[tuple[Trace, Exception]] = []
         gradients = "gradient of the input" in reference.rows
 
@@ -94,7 +106,12 @@ class RankComparison:
             part = GraphPart(graph, owner, grid, ranks, order)
             copied = copied_model(self._model).to(self._precision.dtype).train()
             distributed = distribute(
-                copied, part, fast, whole=whole, check_seed=seed, sites=self.sites
+                copied,
+                part,
+                trial.fast,
+                whole=trial.whole,
+                check_seed=seed,
+                sites=self.sites,
             )
             nodes = part.nodes
             trace = traced(
@@ -132,26 +149,20 @@ class RankComparison:
         return refusal([module], what, grid.size, fix=fix), errors[worst]
 
     def with_whole_modules(
-        self,
-        graph: Graph,
-        owner: np.ndarray,
-        grid: ProcessGrid,
-        fast: Any,
-        reference: Trace,
-        problem: Any,
+        self, trial: RankTrial, reference: Trace, problem: Any
     ) -> tuple[ConfigError | None, float, tuple[str, ...]]:
         """Compare with the modules that fail on the rows of all ranks; return also their names."""
-        whole: tuple[str, ...] = ()
+        whole = trial.whole
         first, off = problem, np.inf
         name = getattr(problem, "module", "")
         while name:
-            trial = (*whole, name)
-            problem, off = self.compare(graph, owner, grid, fast, reference, whole=trial)
+            more = (*whole, name)
+            problem, off = self.compare(replace(trial, whole=more), reference)
             if problem is None:
-                return None, off, trial
+                return None, off, more
             later = getattr(problem, "module", "")
             if later != name and not later.startswith(f"{name}."):
-                whole, name = (trial, later) if later not in trial else (whole, "")
+                whole, name = (more, later) if later not in more else (whole, "")
             else:
                 name = name.rpartition(".")[0]  # the module that contains it
         return first, off, ()
@@ -169,13 +180,13 @@ class RankComparison:
         return replace(real, features=features, labels=None, parts={})
 
     def compare_on_real_graph(
-        self, part: GraphPart, real: Graph, fast: Any, whole: tuple[str, ...]
+        self, part: GraphPart, real: Graph, fast: tuple[str, ...], whole: tuple[str, ...]
     ) -> ConfigError | None:
         """Compare outputs on the real graph, with its partition."""
         reference, _ = self.plain(real, gradients=False)
         if reference.error is not None:
             return refused(reference.inside, reference.error, 1)
-        problem, _ = self.compare(real, part.owner, part.grid, fast, reference, whole=whole)
+        problem, _ = self.compare(RankTrial(real, part.owner, part.grid, fast, whole), reference)
         if problem is None:
             return None
         return Unproven(f"{problem.what}, on the real graph", where="model", fix=problem.fix)

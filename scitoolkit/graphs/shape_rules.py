@@ -10,7 +10,7 @@ import torch
 
 from scitoolkit.graphs.gathered_functions import on_all_rows
 from scitoolkit.graphs.indexing import as_index
-from scitoolkit.graphs.local_rows import LocalRows, Rule
+from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
 from scitoolkit.graphs.tags import EITHER, DistributedCount, RowCount, Tag, flat, put_tag, tag_of
 
 
@@ -53,6 +53,32 @@ def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     """Divide; a local row count in an argument is replaced by the global one."""
     args = tuple(a.total() if isinstance(a, DistributedCount) else a for a in args)
     return local.passed(func, name, args, kwargs)
+
+
+def _squeezed(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Squeeze; a distributed dimension has extent 1 if one row is on all ranks, not on this one."""
+    x = args[0] if args else kwargs["input"]
+    tag = tag_of(x)
+    dims = [d % max(1, x.dim()) for d in flat(args[1:])] if len(args) > 1 else list(range(x.dim()))
+    if tag is None or tag.dim not in dims or local.ranks.size == 1:
+        return local.passed(func, name, args, kwargs)
+    if local.total(x.size(tag.dim), tag) == 1:
+        return func(local.whole(x), *args[1:])
+    dims.remove(tag.dim)
+    return local.passed(torch.Tensor.squeeze, name, (x, dims), {})
+
+
+def _shaped_in_place(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Change the shape of a tensor itself, and its tag, to those of the function without `_`."""
+    x, tag, plain = args[0], tag_of(args[0]), name.removesuffix("_")
+    if tag is None:
+        return func(*args, **kwargs)
+    rule = RULES.get(plain, LocalRows.passed)
+    call = put_tag(x.detach(), tag), *args[1:]
+    out = rule(local, getattr(torch.Tensor, plain), plain, call, kwargs)
+    if tag_of(out) is None:
+        raise Unsupported(f"{name} of the only row of all processes")
+    return put_tag(x.as_strided_(out.shape, out.stride()), tag_of(out))
 
 
 def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -147,4 +173,8 @@ RULES: dict[str, Rule] = {
     "stack": _joined,
     "flip": _flipped,
     "unbind": _unbound,
+    "squeeze": _squeezed,
+    **dict.fromkeys(
+        ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_"), _shaped_in_place
+    ),
 }

@@ -9,8 +9,9 @@ from typing import Any
 
 # Functions by their parameters; those after `*` are keywords in some overload, and stay keywords.
 _FUNCTIONS = {
-    "input dim": """unsqueeze squeeze unbind size select narrow glu softmax log_softmax softmin
-        cumsum cumprod cumsum_ cumprod_ logcumsumexp cummax cummin count_nonzero take_along_dim""",
+    "input dim": """unsqueeze unsqueeze_ squeeze squeeze_ unbind size select narrow glu softmax
+        log_softmax softmin cumsum cumprod cumsum_ cumprod_ logcumsumexp cummax cummin
+        count_nonzero take_along_dim""",
     "input dim keepdim": """sum mean nansum nanmean amax amin prod any all max min median argmax
         argmin logsumexp mode""",
     "input dim unbiased keepdim": "var std var_mean std_mean",
@@ -28,8 +29,8 @@ _FUNCTIONS = {
     "input * dim": "sort argsort tensor_split",
     "input other * dim": "cross linalg_cross",
     "input dims": "flip permute",
-    "input dim0 dim1": "transpose swapdims",
-    "input axis0 axis1": "swapaxes",
+    "input dim0 dim1": "transpose transpose_ swapdims swapdims_",
+    "input axis0 axis1": "swapaxes swapaxes_",
     "input source destination": "movedim moveaxis",
     "tensors dim": "cat concat concatenate stack",
     "input other": "div div_ true_divide matmul",

@@ -37,6 +37,7 @@ from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.sampling import sampled_loader, sampled_task
 from scitoolkit.graphs.targets import TARGETS
 from scitoolkit.graphs.task import task_of
+from scitoolkit.graphs.worst import degree_bars, worst_table
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate import Opened, Stages, Trained
@@ -278,6 +279,8 @@ def _scored(
     ]
     if record and record["processes"] > 1:
         summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
+    nodes = graph.parts[judged]
+    truth, answers = graph.known_labels[nodes], decided[name][nodes]
     return Results(
         title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
         verdict=Verdict.among(
@@ -289,8 +292,14 @@ def _scored(
         ),
         summary=summary,
         metrics=metrics,
-        tables=[score_table(f"Splits: {metric_words(merit)}", by_part, target.better)],
-        figures=_figures(scores, judged, merit, record),
+        tables=[
+            score_table(f"Splits: {metric_words(merit)}", by_part, target.better),
+            worst_table(target, truth, answers, nodes),
+        ],
+        figures=[
+            *_figures(scores, judged, merit, record),
+            degree_bars(target, truth, answers, graph.in_degrees()[nodes], judged),
+        ],
     )
 
 

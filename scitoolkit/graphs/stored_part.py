@@ -88,13 +88,13 @@ class StoredPart(ScaledPart):
         self.files: PartFiles = graph.part(ranks.rank)
         self.ranks, self.grid, self.num_nodes = ranks, ProcessGrid(ranks.size), graph.num_nodes
         attr, record = graph.header["edge_attr"], self.files.record
-        self.inputs = GraphInputs(
+        self.inputs: GraphInputs = GraphInputs(
             graph.header["num_features"],
             graph.header["edge_weight"],
             None if attr is None else tuple(attr),
             graph.header.get("edge_types", 0),
         )
-        self.nodes = torch.from_numpy(self.files.read("nodes"))
+        self.nodes: Tensor = torch.from_numpy(self.files.read("nodes"))
         self._num_edges = int(record["edges"])
         pointer = self.files.read("pointer")
         near, far, loops = _split(self.files, pointer)

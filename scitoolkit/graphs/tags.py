@@ -111,8 +111,26 @@ class DistributedCount(int):
     def __rmod__(self, other: Any) -> Any:
         return other % self.total()
 
+    def __divmod__(self, other: Any) -> Any:
+        return divmod(self.total(), _total(other))
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return divmod(other, self.total())
+
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return pow(self.total(), other, modulo)
+        return pow(self.total(), _total(other), modulo)
+
+    def __rpow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(other, self.total(), modulo)
+
+    def __neg__(self) -> Any:
+        return self._computed(operator.sub, 0, self)
+
+    def __abs__(self) -> Any:
+        return self
+
+    def __round__(self, digits: Any = 0) -> Any:
+        return self
 
     def __add__(self, other: Any) -> Any:
         return self._computed(operator.add, self, other)
@@ -227,10 +245,15 @@ def _reshaped(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     # Row-major order: a dimension keeps its meaning under a reshape if as many elements precede it
     # and its extent is the same. (N, 8 * 4) to (N, 8, 4) keeps N; (N, 4) to (4, N) does not.
     before = math.prod(argument.shape[:dim])
-    for place in range(out.dim()):
-        if math.prod(out.shape[:place]) == before and out.size(place) == argument.size(dim):
-            return place
-    return None
+    places = [
+        place
+        for place in range(out.dim())
+        if math.prod(out.shape[:place]) == before and out.size(place) == argument.size(dim)
+    ]
+    # With one local row, dimensions of extent 1 are alike: the shape in the call says which it is.
+    sizes = dict(enumerate(flat(args[1:])))
+    stated = [p for p in places if isinstance(sizes.get(p), DistributedCount) or sizes.get(p) == -1]
+    return next(iter(stated or places), None)
 
 
 def _transposed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:

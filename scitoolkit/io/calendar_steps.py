@@ -125,8 +125,10 @@ def months_as_days(
         raise DataError(f"unit {named['units']!r} ({error})", where=where) from None
     months = np.asarray(values, np.float64) * (12 if unit["unit"].lower().startswith("y") else 1)
     whole = np.floor(months + _WHOLE)
+    # The part of a month is kept as a part: half a February is shorter than half a March.
     part = months - whole
     finite = np.isfinite(months)
+    # Beyond the 28th, the same day does not exist in every month.
     if first.day > 28 or (finite.any() and np.ptp(part[finite]) > 2 * _WHOLE):
         raise DataError(
             f"times in {named['units']!r} that are not the same day of each month",
@@ -163,8 +165,10 @@ def calendar_steps(times: np.ndarray) -> CalendarSteps | None:
     between = np.diff(civil.seconds)
     if not (between > 0).all():
         return None
+    # Longer steps can only be months or years; the shortest month has 28 days.
     if np.median(between) > _MONTH_DAYS * 86400:
         return _months(civil)
+    # Steps of one length need no calendar, and three times fit too many calendars.
     if len(times) < 4 or (between == between[0]).all():
         return None
     weekdays = _weekdays(times) if np.median(between) == 86400 else None
@@ -174,6 +178,7 @@ def calendar_steps(times: np.ndarray) -> CalendarSteps | None:
         steps = _month_parts(civil, parts, unit)
         if steps is not None:
             return steps
+    # Products of satellites either count 29 February as a day or leave it out.
     for length, parts in _YEAR_PARTS.items():
         for leap_day in (True, False):
             steps = _year_parts(civil, length, parts, leap_day)
@@ -205,6 +210,7 @@ def times_after(times: np.ndarray, count: int) -> np.ndarray:
         unit = np.datetime_data(times.dtype)[0]
         delta = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
         return times[-1] + np.arange(1, count + 1) * delta
+    # cftime dates and numbers: a sorted middle, as differences of dates have no median.
     between = np.sort(np.diff(times))
     median, delta = between[len(between) // 2], times[-1] - times[-2]
     if abs(delta - median) > 0.01 * abs(median):  # the last step is a gap
@@ -271,9 +277,12 @@ def _civil(times: np.ndarray) -> _Civil | None:
 
 
 def _months(civil: _Civil) -> CalendarSteps | None:
+    # counts = 12 year + month, so that a step is a difference of counts in any calendar.
     counts = 12 * civil.years + civil.months
     between = np.diff(counts)
     step = int(np.median(between))
+    # Dates may drift by days (31, 28, 31), as ends of months do; several months apart must be a
+    # multiple of the step, or a month is missing.
     steady = bool(np.ptp(civil.days) <= _DRIFT and step > 0 and not (between % step).any())
     if not (between > 0).all() or not (steady or (between == 1).all()):
         return None
@@ -292,7 +301,9 @@ def _weekdays(times: np.ndarray) -> CalendarSteps | None:
     if times.dtype.kind != "M":
         return None
     dates = times.astype("M8[D]")
+    # Weekdays since a Thursday: the weekend between has no number.
     counts, time_of_day = np.busday_count(_THURSDAY, dates), times - dates
+    # Without a step from Friday to Monday, the days may as well be all days of a week.
     over_weekend = (np.diff(counts) == 1) & (np.diff(dates) == 3 * _DAY)
     if not np.is_busday(dates).all() or not over_weekend.any() or np.ptp(time_of_day):
         return None
@@ -305,15 +316,19 @@ def _weekdays(times: np.ndarray) -> CalendarSteps | None:
 
 
 def _month_parts(civil: _Civil, parts: int, unit: str) -> CalendarSteps | None:
+    # The last part may be dated by the last day of its month, which has no fixed number. A last day
+    # that is also a start, as the 30th of June, is no sign of that.
     at_end = civil.days == civil.month_days - 1
     starts = np.unique(civil.days[~at_end])
     at_end &= ~np.isin(civil.days, starts)
     if len(starts) + at_end.any() != parts:
         return None
     edges = np.append(starts, 29) if at_end.any() else starts
+    # Parts of a month of 30 days that wrap into the next: about equal, or these are other dates.
     widths = np.diff([*edges, edges[0] + 30])
     if np.ptp(widths) > _DRIFT:
         return None
+    # counts = parts (12 year + month) + slot, with slot 0 ... parts - 1 within the month.
     slots = np.where(at_end, parts - 1, np.searchsorted(starts, civil.days))
     counts = (12 * civil.years + civil.months) * parts + slots
     between = np.diff(counts)
@@ -331,9 +346,11 @@ def _month_parts(civil: _Civil, parts: int, unit: str) -> CalendarSteps | None:
 
 def _year_parts(civil: _Civil, length: int, parts: int, leap_day: bool) -> CalendarSteps | None:
     """Return parts that begin again each year; without `leap_day` 29 February has no number."""
+    # counts = parts year + floor(day / length): the last part of a year may be shorter.
     leap = civil.lengths == 366
     days = civil.year_days - (leap & (civil.year_days > _LEAP_DAY) & (not leap_day))
     counts = civil.years * parts + days // length
+    # All dates must be at the same day of their part, the phase.
     between, phase = np.diff(counts), int(days[-1] % length)
     if np.ptp(days % length) or not (between > 0).all() or np.median(between) != 1:
         return None

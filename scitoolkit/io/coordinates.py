@@ -119,18 +119,41 @@ def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> N
         raise DataError(steps, where=where, allowed=f"{min_steps} or more")
     if dim not in array.coords:
         return
-    times = array[dim].values
-    if times.dtype.kind in "fM" and bool((times != times).any()):  # NaN and NaT
-        raise DataError("a time is missing (NaN)", where=where)
+    fix = f"sort and drop duplicates: ds.sortby({dim!r}).drop_duplicates({dim!r})"
+    require_increasing(array[dim].values, where, place="index", fix=fix)
+
+
+def require_increasing(times: np.ndarray, where: str, *, place: str, fix: str) -> None:
+    """Raise if a time is missing, repeats or goes backward.
+
+    Args:
+        times: numbers or dates, (steps,).
+        where: file, for messages.
+        place: what the position of a time is called.
+        fix: of times that repeat or go backward.
+
+    Raises:
+        DataError: with the first such position.
+
+    Example:
+        >>> require_increasing(np.array([0.0, 1.0, 2.0]), "a.nc", place="row", fix="sort them")
+    """
+    if times.dtype.kind in "fM" and not np.isfinite(times).all():
+        missing = int(np.argmin(np.isfinite(times)))
+        raise DataError(
+            f"the time of {place} {missing} is missing (NaN, infinite or the fill value)",
+            where=where,
+            fix=f"write a time for every {place}",
+        )
     ahead = np.asarray(times[1:] > times[:-1], dtype=bool)
     if not ahead.all():
         i = int(np.argmin(ahead)) + 1
         kind = "repeats" if times[i] == times[i - 1] else "goes backward"
         raise DataError(
-            f"time {kind} at index {i} ({times[i - 1]} then {times[i]})",
+            f"time {kind} at {place} {i} ({times[i - 1]} then {times[i]})",
             where=where,
             allowed="strictly increasing times",
-            fix=f"sort and drop duplicates: ds.sortby({dim!r}).drop_duplicates({dim!r})",
+            fix=fix,
         )
 
 

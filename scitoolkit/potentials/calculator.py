@@ -13,8 +13,8 @@ from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.devices import apply, choose_device, device_of, to_device
 from scitoolkit.core.errors import ConfigError, missing_extra
+from scitoolkit.io.ase_frames import from_ase, given_parameters
 from scitoolkit.io.atoms import checked
-from scitoolkit.io.atoms_formats import from_ase, given_parameters
 from scitoolkit.potentials.captured import CapturedCall
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential

@@ -15,10 +15,9 @@ from scitoolkit.core.results import Bars, Figure, Lines, Multiples, Results, Ser
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import finite_arrays
-from scitoolkit.surrogate.sections import weakest
+from scitoolkit.surrogate.sections import parity, weakest
 
 MILLI = 1e3
-SHOWN_POINTS = 1500
 BASELINES = {"pair potential": "pair_potential", "zero force": "zero_force"}
 
 
@@ -289,12 +288,12 @@ def _element_bars(by_element: dict[str, float]) -> Bars:
 
 def _energy_parity(pairs: np.ndarray) -> Lines:
     """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
-    return _parity(
+    return parity(
         "Energy relative to the mean",
         MILLI * (pairs - pairs[:, 0].mean()),
         "meV/atom",
         {"configurations": np.arange(len(pairs))},
-        is_grey=True,
+        role="baseline",
     )
 
 
@@ -303,36 +302,7 @@ def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lin
     types = np.repeat(np.concatenate(found.types), 3)
     chosen = {name: np.flatnonzero(types == i) for i, name in enumerate(model.type_map)}
     groups = {name: places for name, places in chosen.items() if len(places)}
-    return _parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
-
-
-def _parity(
-    what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray], is_grey: bool = False
-) -> Lines:
-    """Return a parity plot of (n, 2) labels and predictions; `groups` are rows by label."""
-    rng = np.random.default_rng(0)
-    low, high = float(pairs.min()), float(pairs.max())
-    series = [Series(label="equal", y=[low, high], role="reference")]
-    most = SHOWN_POINTS // len(groups)
-    for label, places in groups.items():
-        shown = places if len(places) <= most else rng.choice(places, most, replace=False)
-        series.append(
-            Series(
-                label=label,
-                x=pairs[shown, 0].tolist(),
-                y=pairs[shown, 1].tolist(),
-                style="points",
-                role="baseline" if is_grey else "main",
-            )
-        )
-    return Lines(
-        title=what,
-        x=[low, high],
-        x_label=f"reference [{unit}]",
-        y_label=f"predicted [{unit}]",
-        series=series,
-        equal=True,
-    )
+    return parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
 
 
 def _by_size(forces: np.ndarray) -> Lines:

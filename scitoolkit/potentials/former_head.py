@@ -36,7 +36,7 @@ class TwoHeads(nn.Module):
         own: readout, E0 and mean interaction energies of the former head, by name in the model.
     """
 
-    not_compiled = Potential.not_compiled
+    not_compiled: str = Potential.not_compiled
 
     def __init__(self, model: Potential, source: Potential) -> None:
         super().__init__()

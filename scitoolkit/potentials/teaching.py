@@ -24,10 +24,10 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Lines, Results, Table
 from scitoolkit.core.seeds import derive_seed
+from scitoolkit.io.ase_frames import from_ase
 from scitoolkit.io.atoms import checked
-from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
@@ -36,6 +36,8 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.reference_energies import refit_energies
 from scitoolkit.potentials.teaching_config import CommitteeConfig
 from scitoolkit.surrogate import Stages, start
+from scitoolkit.surrogate.samples import ProducedSamples
+from scitoolkit.surrogate.sections import curves
 from scitoolkit.training import Trainer, world_size
 from scitoolkit.training.processes import on_rank_zero
 
@@ -76,7 +78,8 @@ def files_of(config: PotentialConfig, directory: Path) -> list[Path]:
             where=str(folder),
             fix="the run directory, or a file of frames to evaluate on",
         )
-    return _files(folder, config)
+    samples = _samples(config, folder)
+    return samples.paths(_chosen_so_far(config, samples))
 
 
 def with_files(
@@ -114,7 +117,7 @@ def make_files(
     """
     folder = Path(directory) / FOLDER
     if sample:
-        _Teacher(config, folder).make(FEW)
+        _samples(config, folder).files(FEW)
         return
     if world_size() > 1 and config.data.teaching.committee is not None:
         raise ConfigError(
@@ -160,10 +163,13 @@ def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> No
             x=labelled,
             x_label="labelled samples",
             y_label="eV/Å",
-            series=[
-                Series(label="chosen", y=[r.disagreement for r in finished]),
-                Series(label="random draws", y=[r.random for r in finished], role="reference"),
-            ],
+            series=curves(
+                {
+                    "chosen": [past.disagreement for past in finished],
+                    "random draws": [past.random for past in finished],
+                },
+                references=["random draws"],
+            ),
         )
     )
 
@@ -183,30 +189,28 @@ def _common_start(committee: CommitteeConfig) -> str:
 
 
 def _make(stages: Stages, config: PotentialConfig, folder: Path, begun: bool) -> None:
-    teacher, committee = _Teacher(config, folder), config.data.teaching.committee
-    done = rounds(folder.parent)
-    count = len(_files(folder, config))
+    samples, committee = _samples(config, folder), config.data.teaching.committee
+    done, count = rounds(folder.parent), _chosen_so_far(config, samples)
     agreed = committee is not None and bool(done) and done[-1].disagreement < committee.tolerance
     if begun:
-        _refuse_other_number(config, folder, count if agreed else teacher.total)
-    if committee is not None and config.start is not None and count < teacher.total and not agreed:
+        _refuse_other_number(config, samples.stored(), count if agreed else samples.total)
+    if committee is not None and config.start is not None and count < samples.total and not agreed:
         level = logging.INFO if committee.perturbation else logging.WARNING
         log.log(level, "%s", _common_start(committee))
-    teacher.take(done)
-    files = teacher.make(count)
-    while count < teacher.total:
+    files = samples.files(count)
+    while count < samples.total:
         assert committee is not None
         if done and done[-1].disagreement < committee.tolerance:
             log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
             break
-        done.append(_chosen(stages, config, teacher, files, count))
+        done.append(_chosen(stages, config, samples, files, count))
         write_atomic(folder / CHOSEN, json.dumps([asdict(past) for past in done]) + "\n")
-        teacher.take(done)
+        samples.choices = _choices(done)
         count += len(done[-1].candidates)
-        files = teacher.make(count)
+        files = samples.files(count)
 
 
-def _refuse_other_number(config: PotentialConfig, folder: Path, wanted: int) -> None:
+def _refuse_other_number(config: PotentialConfig, stored: int, wanted: int) -> None:
     """Refuse another number of samples than a checkpoint was trained on, before labelling any.
 
     A missing file is labelled again: only numbers beyond the last file count as new.
@@ -214,60 +218,42 @@ def _refuse_other_number(config: PotentialConfig, folder: Path, wanted: int) -> 
     Raises:
         ConfigError: `data.draw.samples` or the held-out numbers were changed.
     """
-    suffix = config.data.generator.suffix  # type: ignore[union-attr]
-    numbers = [int(path.stem.removeprefix("sample_")) for path in folder.glob(f"sample_*{suffix}")]
-    if not numbers or max(numbers) + 1 == wanted:
+    if stored in (0, wanted):
         return
     held = config.data.teaching.held_out
     raise ConfigError(
-        f"the run has a checkpoint, trained on {max(numbers) + 1 - held} samples; "
+        f"the run has a checkpoint, trained on {stored - held} samples; "
         f"{wanted - held} are configured",
         where="data.draw.samples",
-        fix=f"data.draw.samples={max(numbers) + 1 - held} to resume, or a new run",
+        fix=f"data.draw.samples={stored - held} to resume, or a new run",
     )
 
 
-class _Teacher:
-    """The generator of a job with its draws and the chosen candidates."""
-
-    def __init__(self, config: PotentialConfig, folder: Path) -> None:
-        data = config.data
-        self._generator: Any = data.generator
-        self._seed, self._folder = config.seed, folder
-        self.total: int = data.teaching.held_out + data.draw.samples
-        self._draw = data.draw.model_copy(update={"samples": self.total})
-        self._processes = data.teaching.processes
-        self._taken: dict[int, int] = {}
-
-    def take(self, done: Sequence[Round]) -> None:
-        """Set the chosen candidates to those of the rounds."""
-        self._taken = {number: c for past in done for number, c in past.candidates.items()}
-
-    def make(self, count: int) -> list[Path]:
-        """Label the missing ones of the first `count` samples; return the files by number."""
-        log.info("%d samples of %s", count, self._generator.name)
-        files: list[Path] = self._generator.first_samples(
-            self._draw, self._seed, count, self._folder, self._processes, self._taken
-        )
-        return files
-
-    def candidates(self, number: int, count: int) -> list[list[Any]]:
-        """Return the unlabelled frames of each candidate of a sample, as ASE atoms."""
-        return [
-            self._generator.unlabelled(self._draw, self._seed, number, candidate)
-            for candidate in range(count)
-        ]
+def _samples(config: PotentialConfig, folder: Path) -> ProducedSamples:
+    """Return all samples of a job, with the candidates that a committee has chosen so far."""
+    data = config.data
+    samples = ProducedSamples(
+        data.generator,
+        data.draw,
+        data.teaching.held_out,
+        seed=config.seed,
+        folder=folder,
+        processes=data.teaching.processes,
+    )
+    samples.choices = _choices(rounds(folder.parent))
+    return samples
 
 
-def _files(folder: Path, config: PotentialConfig) -> list[Path]:
-    """Return the files of all samples chosen so far, by number."""
+def _choices(done: Sequence[Round]) -> dict[int, int]:
+    return {number: chosen for past in done for number, chosen in past.candidates.items()}
+
+
+def _chosen_so_far(config: PotentialConfig, samples: ProducedSamples) -> int:
+    """Return the number of samples that are drawn at random or chosen so far."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
-    count = teaching.held_out + config.data.draw.samples
-    if committee is not None:
-        chosen = sum(len(past.candidates) for past in rounds(folder.parent))
-        count = min(count, teaching.held_out + committee.first + chosen)
-    suffix = config.data.generator.suffix  # type: ignore[union-attr]
-    return [folder / f"sample_{number:05d}{suffix}" for number in range(count)]
+    if committee is None:
+        return samples.total
+    return min(samples.total, teaching.held_out + committee.first + len(samples.choices))
 
 
 def _reading(
@@ -285,7 +271,11 @@ def _reading(
 
 
 def _chosen(
-    stages: Stages, config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int
+    stages: Stages,
+    config: PotentialConfig,
+    samples: ProducedSamples,
+    files: Sequence[Path],
+    begin: int,
 ) -> Round:
     """Train the members on the samples before `begin` and choose candidates of the next ones."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
@@ -294,10 +284,10 @@ def _chosen(
     reading = _reading(config, files[held:], files[: teaching.validation], [])
     members = [_member(stages, reading, number, begin) for number in range(committee.members)]
     candidates, best, first = {}, [], []
-    for number in range(begin, min(begin + committee.per_round, teacher.total)):
+    for number in range(begin, min(begin + committee.per_round, samples.total)):
         disagreements = [
             np.mean([_disagreement(members, atoms) for atoms in frames])
-            for frames in teacher.candidates(number, committee.candidates)
+            for frames in samples.candidates(number, committee.candidates)
         ]
         candidates[number] = int(np.argmax(disagreements))
         best.append(max(disagreements))

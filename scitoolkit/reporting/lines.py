@@ -87,8 +87,11 @@ def draw_multiples(
     rows = max(1, -(-len(specs) // columns))
     with style():
         width = 4.6 if narrow else {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
+        names = {series.label for spec in specs for series in spec.series}
+        legend_columns = max(1, min(2 if narrow else 6, len(names), int(width / _entry(names))))
+        legend_rows = -(-len(names) // legend_columns)
         height = 1.03 * width / columns if any(spec.equal for spec in specs) else 2.0
-        figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared)
+        figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared * legend_rows)
         if title:
             figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
         for place, spec in enumerate(specs):
@@ -109,10 +112,15 @@ def draw_multiples(
                 handles.values(),
                 handles.keys(),
                 loc="outside lower center",
-                ncols=min(2 if narrow else 6, len(handles)),
+                ncols=legend_columns,
                 markerscale=2.0,
             )
         return figure
+
+
+def _entry(names: Iterable[str]) -> float:
+    """Return the width in inches of the widest entry of a legend, with its line."""
+    return 0.5 + 0.08 * max(map(len, names), default=0)
 
 
 def _set_ticks(axes: Axes) -> None:

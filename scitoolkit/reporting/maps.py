@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +107,28 @@ def draw_maps(
             layout.hide_inner_labels(axes, place)
             if mesh is not None:
                 meshes.setdefault(panel.scale, []).append((place, mesh))
-        for position, drawn in enumerate(meshes.values()):
+        groups = [run for drawn in meshes.values() for run in (_runs(drawn) if narrow else [drawn])]
+        for position, drawn in enumerate(groups):
             first = spec.panels[drawn[0][0]]
             unit = display_unit(spec.unit if first.unit is None else first.unit)
             places = [place for place, _ in drawn]
-            box = layout.bar(places, position, len(meshes))
+            box = layout.bar(places, position, len(groups))
             _colour_bar(figure, layout, [mesh for _, mesh in drawn], box, unit)
         title_maps(figure, spec.title)
         return figure
+
+
+def _runs(drawn: Sequence[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
+    """Divide panels below each other where panels of another scale are between them.
+
+    Each run has its own colour bar: one bar beside all would also be beside the others.
+    """
+    runs: list[list[tuple[int, Any]]] = []
+    for place, mesh in drawn:
+        if not runs or runs[-1][-1][0] != place - 1:
+            runs.append([])
+        runs[-1].append((place, mesh))
+    return runs
 
 
 def title_maps(figure: Figure, text: str) -> None:

@@ -66,7 +66,7 @@ class Loop:
         self.trial_interrupted = False
         self.running = 0
         # Times in the log continue those of earlier sessions, whose clocks had other origins.
-        self.origin = evaluator.now() - record.history.clock
+        self.origin: float = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
         self.patience, self.pruning = patience, pruning
         self.retraining = False

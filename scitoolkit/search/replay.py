@@ -32,7 +32,7 @@ class Replay:
     def __init__(self, space: Space, where: str = "") -> None:
         self.space, self.where = space, where
         self.stored: Space = space
-        self.same = True
+        self.same: bool = True
         self.changes: list[str] = []
         self.inside = self.outside = 0
 

@@ -69,7 +69,7 @@ class Space:
         if where is not None and not callable(where):
             raise ConfigProblems([Problem("space.where", f"{where!r} is not a function")])
         self.where = where
-        self.derived = dict(derived or {})
+        self.derived: dict[str, Callable[[Configuration], Any]] = dict(derived or {})
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
         for name, plain in parameters.items():

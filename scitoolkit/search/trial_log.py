@@ -64,7 +64,7 @@ class TrialLog:
     def __init__(self, directory: Path, *, shared: bool = False) -> None:
         self.path: Path = Path(directory) / FILE_NAME
         self.shared = shared
-        self.manager = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        self.manager: str = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         self._locks: list[int] = []
         try:
             self._locks.append(self._take_lock())

@@ -18,8 +18,6 @@ from scitoolkit.core.results import (
     Maps,
     Panel,
     Results,
-    Role,
-    Series,
     Table,
     Verdict,
     number,
@@ -34,6 +32,7 @@ from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, v
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
+from scitoolkit.surrogate.sections import beside_truth, curves, error_table, spectrum_lines
 
 Array = np.ndarray
 MODEL, LINEAR, CUBIC, SPECTRAL = "MeshfreeFlowNet", "multilinear", "cubic", "spectral"
@@ -376,30 +375,20 @@ def _energy_lines(case: Case, predictions, flow: statistics.Flow) -> list[Lines]
         return []
     time = case.grid.nodes[flow.time].tolist()
     out = []
-    shown: tuple[tuple[str, Any, Role], ...] = (
-        ("truth", case.truth, "reference"),
-        (MODEL, predictions[MODEL], "main"),
-        (LINEAR, predictions[LINEAR], "baseline"),
-    )
+    shown = {"truth": case.truth, **{m: predictions[m] for m in (MODEL, LINEAR)}}
+    energies = {name: statistics.turbulence(values, flow) for name, values in shown.items()}
     labels = {"kinetic_energy": "kinetic energy"}
     if flow.viscosity:
         labels["dissipation"] = "dissipation"
     for key, label in labels.items():
-        series = [
-            Series(
-                label=name,
-                y=[number(v) for v in statistics.turbulence(values, flow)[key]],
-                role=role,
-            )
-            for name, values, role in shown
-        ]
+        along = {name: quantities[key] for name, quantities in energies.items()}
         out.append(
             Lines(
                 title=f"Volume mean of the {label}",
                 x=time,
                 x_label=case.grid.dims[flow.time],
                 y_label=label,
-                series=series,
+                series=curves(along, baselines=[LINEAR], references=["truth"]),
             )
         )
     return out
@@ -420,34 +409,24 @@ def _spectra(case: Case, predictions, config, metrics) -> tuple[Table, Lines]:
 
     wave, truth = total(case.truth)
     third = statistics.highest_third(len(wave))
-    series = [Series(label="truth", y=[number(v) for v in truth[1:]], role="reference")]
-    rows: list[list[float | int | str | None]] = []
+    powers, apart = {"truth": truth[1:]}, {}
     for name, values in predictions.items():
         power = total(values)[1]
         errors = decades_apart(truth, power), decades_apart(truth, power, third)
         suffix = "" if name == MODEL else f"_{name}"
         metrics |= {f"{k}{suffix}": number(e) for k, e in zip(_SPECTRUM_NAMES, errors, strict=True)}
-        rows.append([name, *map(number, errors)])
-        role: Role = "main" if name == MODEL else "baseline"
-        series.append(Series(label=name, y=[number(v) for v in power[1:]], role=role))
+        powers[name], apart[name] = power[1:], errors
     what = "kinetic energy" if velocity else "all fields"
-    table = Table(
-        title=f"Spectrum of {what} along {grid.dims[axis]}",
-        columns=["method", "error (decades)", "highest third (decades)"],
-        rows=rows,
-        best="min",
+    table = error_table(
+        f"Spectrum of {what} along {grid.dims[axis]}",
+        ["error (decades)", "highest third (decades)"],
+        apart,
+        method="method",
         note="rms difference of log10 of the time-mean power; 0.3 is a factor of two.",
     )
-    lines = Lines(
-        title=table.title,
-        x=wave[1:].tolist(),
-        x_label=f"wave number along {grid.dims[axis]}",
-        y_label="power",
-        series=series,
-        log_x=True,
-        log_y=True,
-    )
-    return table, lines
+    series = curves(powers, baselines=[n for n in apart if n != MODEL], references=["truth"])
+    waves = f"wave number along {grid.dims[axis]}"
+    return table, spectrum_lines(table.title, wave[1:], waves, series)
 
 
 def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
@@ -528,18 +507,15 @@ def _maps(case: Case, predictions) -> tuple[xr.Dataset, list[Maps]]:
     when = ", halfway between two coarse frames" if at else ""
     for first in range(0, len(case.fields), _ROWS):
         chosen = case.fields[first : first + _ROWS]
-        panels = [
-            Panel(
-                variable=f"{field}_{key}",
+        panels: list[Panel] = []
+        for field in chosen:
+            panels += beside_truth(
+                {key: f"{field}: {label}" for key, label in labels.items()},
+                prefix=f"{field}_",
+                scale=field,
                 select=at,
-                label=f"{field}: {label}",
-                scale=f"error {field}" if key == "error" else field,
-                diverging=key == "error",
                 unit=case.units[case.fields.index(field)],
             )
-            for field in chosen
-            for key, label in labels.items()
-        ]
         drawn.append(Maps(title=f"{', '.join(chosen)}{when}", panels=panels, columns=len(labels)))
     if len(grid.dims) > 2:
         drawn.append(_animation(case, grid.dims[0], labels))
@@ -549,18 +525,9 @@ def _maps(case: Case, predictions) -> tuple[xr.Dataset, list[Maps]]:
 
 def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
     field = _shown_over_time(case)
-    panels = [
-        Panel(
-            variable=f"{field}_{key}",
-            label=label,
-            scale="error" if key == "error" else field,
-            diverging=key == "error",
-        )
-        for key, label in labels.items()
-    ]
     return Maps(
         title=f"{field} in motion",
-        panels=panels,
+        panels=beside_truth(labels, prefix=f"{field}_", scale=field),
         columns=4,
         animate=dim,
         unit=case.units[case.fields.index(field)],

@@ -1,17 +1,33 @@
-"""Parts of reports that domains share: a model beside its baselines."""
+"""Parts of reports that domains share: a model beside its baselines, and beside the truth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from scitoolkit.core.results import Bars, Results, Table, Verdict, metric_words
+import numpy as np
+
+from scitoolkit.core.results import (
+    Bars,
+    Lines,
+    Panel,
+    Results,
+    Role,
+    Series,
+    Table,
+    Verdict,
+    metric_words,
+    number,
+)
 
 Better = Literal["min", "max"]
 
 ALIKE = 0.05
 """Share of the larger score below which two scores are not told apart in a sentence."""
+
+SHOWN_POINTS = 1500
+"""Largest number of points of a parity plot, drawn at random from more."""
 
 SKILLS = frozenset({"r2"})
 """Scores of which the highest is best beside errors, of which the lowest is."""
@@ -109,4 +125,138 @@ def compared(
         metrics=metrics,
         tables=[score_table(table, scores, better)],
         figures=[score_bars(heading, merits, label)],
+    )
+
+
+def error_table(
+    title: str,
+    columns: Sequence[str],
+    errors: Mapping[str, Iterable[float]],
+    *,
+    method: str = "forecast",
+    note: str = "",
+) -> Table:
+    """Return a table of errors, a row for each method; the smallest of a column is marked.
+
+    Args:
+        title: of the table.
+        columns: what the errors of a method are of.
+        errors: by method, as many as columns; NaN and infinite ones are left empty.
+        method: title of the column of methods.
+        note: below the table.
+    """
+    rows: list[list[Any]] = [[name, *map(number, values)] for name, values in errors.items()]
+    return Table(title=title, columns=[method, *columns], rows=rows, best="min", note=note)
+
+
+def curves(
+    values: Mapping[str, Iterable[float | None]],
+    *,
+    baselines: Collection[str] = (),
+    references: Collection[str] = (),
+) -> list[Series]:
+    """Return a line for each method.
+
+    Args:
+        values: by method, along x; NaN, infinite and missing ones leave a gap.
+        baselines: methods that the model is compared with.
+        references: what no method changes, such as the truth.
+
+    Example:
+        >>> [line.role for line in curves({"truth": [1.0], "model": [2.0]}, references=["truth"])]
+        ['reference', 'main']
+    """
+
+    def role(method: str) -> Role:
+        if method in references:
+            return "reference"
+        return "baseline" if method in baselines else "main"
+
+    return [
+        Series(label=name, y=[None if v is None else number(v) for v in along], role=role(name))
+        for name, along in values.items()
+    ]
+
+
+def against_steps(title: str, y_label: str, series: list[Series], *, log_y: bool = False) -> Lines:
+    """Return lines of scores against the number of steps, which begins at 1."""
+    steps = [float(step) for step in range(1, len(series[0].y) + 1)]
+    return Lines(title=title, x=steps, x_label="step", y_label=y_label, series=series, log_y=log_y)
+
+
+def spectrum_lines(title: str, waves: Iterable[float], x_label: str, series: list[Series]) -> Lines:
+    """Return lines of power against wave numbers, which leave out 0: both axes are logarithmic."""
+    return Lines(
+        title=title,
+        x=[float(wave) for wave in waves],
+        x_label=x_label,
+        y_label="power",
+        series=series,
+        log_x=True,
+        log_y=True,
+    )
+
+
+def beside_truth(
+    labels: Mapping[str, str],
+    *,
+    prefix: str = "",
+    scale: str = "",
+    select: Mapping[str, int] | None = None,
+    unit: str | None = None,
+) -> list[Panel]:
+    """Return maps of a truth, of predictions, and of their `error` with a scale of its own.
+
+    Args:
+        labels: of the maps, by kind.
+        prefix: of the names of the arrays, before the kind.
+        scale: name of the colour scale, where a figure has several.
+        select: indices of the dims that are not drawn.
+        unit: of the colour bars, None for that of the figure.
+
+    Example:
+        >>> [panel.scale for panel in beside_truth({"truth": "truth", "error": "error"})]
+        ['field', 'error']
+    """
+    return [
+        Panel(
+            variable=prefix + kind,
+            select=dict(select or {}),
+            label=label,
+            scale=f"error {scale}".strip() if kind == "error" else scale or "field",
+            diverging=kind == "error",
+            unit=unit,
+        )
+        for kind, label in labels.items()
+    ]
+
+
+def parity(
+    title: str, pairs: np.ndarray, unit: str, groups: Mapping[str, np.ndarray], role: Role = "main"
+) -> Lines:
+    """Return predictions against references, of at most `SHOWN_POINTS` points.
+
+    Args:
+        title: of the plot.
+        pairs: reference and prediction, (n, 2).
+        unit: of both.
+        groups: rows of `pairs` by label.
+        role: of the points.
+    """
+    rng = np.random.default_rng(0)
+    low, high = float(pairs.min()), float(pairs.max())
+    series = [Series(label="equal", y=[low, high], role="reference")]
+    most = SHOWN_POINTS // len(groups)
+    for label, places in groups.items():
+        shown = places if len(places) <= most else rng.choice(places, most, replace=False)
+        x, y = pairs[shown].T.tolist()
+        series.append(Series(label=label, x=x, y=y, style="points", role=role))
+    suffix = f" [{unit}]" * bool(unit)
+    return Lines(
+        title=title,
+        x=[low, high],
+        x_label=f"reference{suffix}",
+        y_label=f"predicted{suffix}",
+        series=series,
+        equal=True,
     )

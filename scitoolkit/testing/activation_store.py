@@ -61,7 +61,9 @@ class Attention(nn.Module):
         super().__init__()
         self.embed, self.qkv, self.out = nn.Embedding(10, 16), nn.Linear(16, 48), nn.Linear(16, 2)
         block = nn.Sequential(nn.Linear(16, 16), nn.GELU())
-        self.blocks = nn.ModuleList([block, nn.Sequential(nn.Linear(16, 16), nn.Tanh()), block])
+        self.blocks: nn.ModuleList = nn.ModuleList(
+            [block, nn.Sequential(nn.Linear(16, 16), nn.Tanh()), block]
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a scalar of (B, L)."""
@@ -80,7 +82,7 @@ class Forces(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
+        self.layers: nn.Sequential = nn.Sequential(
             nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)
         )
 
@@ -111,9 +113,11 @@ class Steps:
         torch.manual_seed(0)
         build, data = NETWORKS[network]
         self.model: nn.Module = build().train(training).to(device)
-        self.batch = {"x": data().to(device)}
+        self.batch: dict[str, Tensor] = {"x": data().to(device)}
         named = list(self.model.named_parameters())
-        self.memory = ActivationMemory(self.model, config, SingleStrategy(device), named)
+        self.memory: ActivationMemory = ActivationMemory(
+            self.model, config, SingleStrategy(device), named
+        )
         self.loss, self.count = torch.empty(()), 0
 
     def backward(self) -> None:

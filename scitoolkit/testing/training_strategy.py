@@ -53,12 +53,12 @@ class RankSensitiveNetwork(nn.Module):
     def __init__(self, *, tied: bool, conditional: bool) -> None:
         super().__init__()
         self.first, self.norm = nn.Linear(3, 8, bias=False), nn.BatchNorm1d(8)
-        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.layers: nn.ModuleList = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
         if tied:
             self.layers[1].weight = self.layers[0].weight
         self.conditional = conditional
         self.rare, self.head = nn.Linear(8, 1), nn.Linear(8, 1)
-        self.frozen = nn.Linear(1, 1).requires_grad_(False)
+        self.frozen: nn.Linear = nn.Linear(1, 1).requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, 1) of (B, 3)."""

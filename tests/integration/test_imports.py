@@ -47,11 +47,15 @@ def test_listing_and_checking_import_no_torch():
     assert first_to_import_torch(commands) == []
 
 
-def test_validate_imports_no_torch():
+def test_validate_imports_no_torch(tmp_path):
     files = sorted((ROOT / "workflows").glob("*/*.yaml"))
     checked = [str(f) for f in files if f.parent.name not in MEASURED]
     commands = [["validate", file, "--no-data"] for file in checked]  # some data are generated
     commands.append(["validate", str(ROOT / "workflows" / "node_classification" / "train.yaml")])
+    links = tmp_path / "links.yaml"
+    cora = ROOT / "datasets" / "cora" / "cora.npz"
+    links.write_text(f"domain: graph_links\ndata: {{path: {cora}}}\n", encoding="utf-8")
+    commands.append(["validate", str(links)])
     assert first_to_import_torch(commands) == []
 
 

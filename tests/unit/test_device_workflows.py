@@ -35,7 +35,7 @@ SLOW = {
     "vlasov_surrogate": ("training.steps=2",),
     "sst_search": (),
     "delay_ring": ("training.epochs=1",),
-    "delay_search": (),
+    "delay_search": ("settings=[training.epochs=1]", "final.settings=[training.epochs=1]"),
 }
 APPLIED_ON_THE_HOST = {"sst_forecast", "sst_search", "delay_ring", "delay_search"}
 """Their networks are trained on the GPU and applied on the CPU, in less time than a copy takes."""

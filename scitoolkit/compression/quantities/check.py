@@ -64,12 +64,12 @@ class Quantity:
             expression = expression.xreplace({node: symbol})
             stencil = DerivativeStencil(grid.shape, grid.dims, orders, grid.coordinates)
             self.arguments[key] = name, stencil
-        self.fields = sorted({name for name, _ in self.arguments.values()})
+        self.fields: list[str] = sorted({name for name, _ in self.arguments.values()})
         self._program = compiled(expression, place)
-        self.region = _region(text, grid)
+        self.region: tuple[slice, ...] = _region(text, grid)
         self._axes = _axes(self.averaged, grid.dims)
-        self.value = self.evaluate(original)
-        self.original_points = self.of_arguments(self.arguments_of(original))
+        self.value: np.ndarray = self.evaluate(original)
+        self.original_points: np.ndarray = self.of_arguments(self.arguments_of(original))
         with np.errstate(invalid="ignore"):
             finite = self.value[np.isfinite(self.value)]
         self.tolerance: float | np.ndarray = text.value

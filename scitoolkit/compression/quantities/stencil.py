@@ -38,7 +38,7 @@ class DerivativeStencil:
         orders: Sequence[int],
         coordinates: Mapping[str, np.ndarray],
     ) -> None:
-        self.shape = tuple(shape)
+        self.shape: tuple[int, ...] = tuple(shape)
         self.bands: list[np.ndarray] = []
         for n, dim, order in zip(shape, dims, orders, strict=True):
             if order and n < 2:

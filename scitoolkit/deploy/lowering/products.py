@@ -84,7 +84,7 @@ def _constant(builder: Builder, a: View, b: torch.Tensor, bias: np.ndarray | Non
     return _product(builder, a, weights)
 
 
-def _product(builder: Builder, a: View, weights: tiles.Weights) -> View:
+def _product(builder: Builder, a: View, weights: tiles.TiledWeights) -> View:
     step = a.strides[-1]
     assert isinstance(step, int)
     window = tiles.Window(a.shape[-1], step)

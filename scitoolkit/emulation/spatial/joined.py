@@ -35,8 +35,8 @@ class JoinedEmulator(Emulator):
             whole.layout, whole.advance, whole.diagnose, list(whole.guards), whole.determined
         )
         ranks = ranks or join()
-        self.slab = Slab(config, whole.layout, ranks)
-        self.slabs = Slabs(ranks, config.boundary.get(self.slab.dim, "zeros"))
+        self.slab: Slab = Slab(config, whole.layout, ranks)
+        self.slabs: Slabs = Slabs(ranks, config.boundary.get(self.slab.dim, "zeros"))
         self.part: Emulator = self.slab.emulator(whole)
 
     def forward(

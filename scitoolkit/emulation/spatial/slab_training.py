@@ -60,7 +60,7 @@ class Slab:
         self.num_dims: int = len(layout.grid)
         self.axis: int = list(layout.grid).index(self.dim)
         cells = layout.grid[self.dim] // self.ranks.size
-        self.cells = slice(self.ranks.rank * cells, (self.ranks.rank + 1) * cells)
+        self.cells: slice = slice(self.ranks.rank * cells, (self.ranks.rank + 1) * cells)
 
     def emulator(self, whole: Emulator) -> Emulator:
         """Return the emulator of the slab with the weights of the whole one."""

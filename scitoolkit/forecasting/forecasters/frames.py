@@ -74,11 +74,11 @@ class Modes(Frame):
         self.rank: int = setting.modes
         self.weights: Array = setting.weights
         self.parameters: tuple[int, ...] = setting.parameters
-        self.held = len(setting.parameters)
+        self.held: int = len(setting.parameters)
         self.seasonal: bool = seasonal
         self.climatology: Climatology = Climatology(setting.harmonics)
         self.mean: Climatology = self.climatology if seasonal else Climatology(0)
-        self.key = ("modes", self.rank, setting.harmonics, seasonal)
+        self.key: tuple[Any, ...] = ("modes", self.rank, setting.harmonics, seasonal)
 
     def fit(self, segments: Sequence[Series]) -> Modes:
         """Fit climatology, modes and scales."""
@@ -203,7 +203,7 @@ class GridPoints(Frame):
     scale_: float
 
     def __init__(self) -> None:
-        self.key = ("points",)
+        self.key: tuple[Any, ...] = ("points",)
 
     def fit(self, segments: Sequence[Series]) -> GridPoints:
         """Fit mean and deviation over all points."""

@@ -44,7 +44,8 @@ class PolynomialMap(Recursive):
 
     def __init__(self, frame: Frame, degree: int, lags: int, penalty: float) -> None:
         super().__init__(frame, lags)
-        self.degree, self.penalty = degree, penalty
+        self.degree: int = degree
+        self.penalty: float = penalty
 
     def key(self) -> tuple[Any, ...]:
         """Return the settings that `prepare` depends on: degree and lags."""

@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError, NumericalError
-from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals
+from scitoolkit.generators.vlasov.basis import Integrals, Kind, evaluate, integrals
 from scitoolkit.generators.vlasov.collisions import BGK
 from scitoolkit.generators.vlasov.source import PAD, generate
 from scitoolkit.ops.codegen import load_generated
@@ -170,7 +170,7 @@ class Simulation:
         self.time: float = 0.0
         self.times: list[float] = []
         self.field_energies: list[float] = []
-        self.integrals = integrals(grid.degree, grid.basis, 1 + grid.velocities)
+        self.integrals: Integrals = integrals(grid.degree, grid.basis, 1 + grid.velocities)
         self._library: Any = load_generated(
             generate, str(grid.degree), grid.basis, str(grid.velocities)
         )

@@ -290,12 +290,12 @@ class ParameterRows(RowSet):
     def __init__(self, campaign: Campaign, name: str) -> None:
         index = campaign.index
         self.name, self.index = name, index
-        self.values = self.values_of(campaign)
+        self.values: np.ndarray = self.values_of(campaign)
         self.bounds, self.row_shape = index.rows, ()
         self.dtype, self.row_nbytes, self.units = np.dtype(np.float64), 8, ""
         self.unit_rows = self.chunk_rows = np.ones(len(index.rows) - 1, np.int64)
         self.readers = []
-        self.packings = [Packing(self.dtype)]
+        self.packings: list[Packing] = [Packing(self.dtype)]
         self._reader = _NoFile(name, index.num_rows)
 
     def values_of(self, campaign: Campaign) -> np.ndarray:
@@ -361,7 +361,7 @@ class _NoFile:
     unit_rows = 1
 
     def __init__(self, name: str, num_rows: int) -> None:
-        self.layout = VariableLayout(
+        self.layout: VariableLayout = VariableLayout(
             name,
             "",
             (num_rows,),

@@ -28,31 +28,6 @@ def unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
     return np.where(missing, np.nan, values) if missing.any() else values
 
 
-def require_increasing(values: np.ndarray, where: str) -> None:
-    """Raise if a time is missing, repeats or goes backward.
-
-    Raises:
-        DataError: with the first such row.
-    """
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise DataError(
-            f"the time of row {row} is missing (NaN, infinite or the fill value)",
-            where=where,
-            fix="write a time for every row",
-        )
-    ahead = values[1:] > values[:-1]
-    if not ahead.all():
-        i = int(np.argmin(ahead)) + 1
-        kind = "repeats" if values[i] == values[i - 1] else "goes backward"
-        raise DataError(
-            f"time {kind} at row {i} ({values[i - 1]} then {values[i]})",
-            where=where,
-            allowed="strictly increasing times within a simulation",
-            fix="write a file for each simulation; after a restart, drop the repeated rows",
-        )
-
-
 def gaps_of(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
     """Return the rows before which times are missing: a window across a gap is no step.
 

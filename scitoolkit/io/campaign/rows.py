@@ -58,10 +58,12 @@ class SegmentReader:
         stored_shape: tuple[int, ...] | None = None,
     ) -> None:
         self.reader, self.layout, self.static, self.boxed = reader, layout, static, boxed
-        self.picks = dict(picks or {})
-        self.stored_shape = layout.row_shape if stored_shape is None else stored_shape
-        self.unit_rows = 1 if static else reader.unit_rows
-        self.counter = reader.counter
+        self.picks: dict[int, np.ndarray] = dict(picks or {})
+        self.stored_shape: tuple[int, ...] = (
+            layout.row_shape if stored_shape is None else stored_shape
+        )
+        self.unit_rows: int = 1 if static else reader.unit_rows
+        self.counter: Counter = reader.counter
 
     @property
     def file(self) -> DataFile | None:
@@ -188,8 +190,10 @@ class OpenFiles:
 
     def __init__(self, segments: Segments, arrays: Mapping[str, Array]) -> None:
         self.segments, self.paths = segments, list(arrays)
-        self.centred = {path: array for path, array in arrays.items() if array.centring}
-        self.counter = Counter()
+        self.centred: dict[str, Array] = {
+            path: array for path, array in arrays.items() if array.centring
+        }
+        self.counter: Counter = Counter()
         self._reset()
 
     def _reset(self) -> None:
@@ -271,21 +275,21 @@ class CampaignRows(RowSet):
         box: Mapping[str, slice] | None = None,
     ) -> None:
         channels = campaign.arrays[path]
-        self.box = dict(box or {})
+        self.box: dict[str, slice] = dict(box or {})
         self.name, self.array, self.files = path, channels[0].array, files
-        self.bounds = campaign.index.rows
+        self.bounds: np.ndarray = campaign.index.rows
         self.first, self.parts = _components(channels)
-        self.axis = self.array.roles.index(TIME) if TIME in self.array.roles else None
+        self.axis: int | None = self.array.roles.index(TIME) if TIME in self.array.roles else None
         pairs = zip(self.array.roles, _sizes(self.array, self.parts), strict=True)
-        self.row_shape = tuple(
+        self.row_shape: tuple[int, ...] = tuple(
             len(range(n)[self.box.get(role, slice(None))])
             for role, n in pairs
             if role not in (TIME, SIMULATION)
         )
-        self.units = self.array.units
+        self.units: str = self.array.units
         self._find_kinds()
         self.dtype = self.packings[0].result
-        self.row_nbytes = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+        self.row_nbytes: int = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
         for number, packing in enumerate(self.packings):
             if packing.result != self.dtype:
                 segment = int(np.flatnonzero(self.kind == number)[0])
@@ -303,15 +307,19 @@ class CampaignRows(RowSet):
         _, first, kind = np.unique(pair, return_index=True, return_inverse=True)
         of_kinds = [segments.stored(int(k), self.name) for k in first]
         self.kind = kind
-        self.packings = [self._packing(int(k), s) for k, s in zip(first, of_kinds, strict=True)]
+        self.packings: list[Packing] = [
+            self._packing(int(k), s) for k, s in zip(first, of_kinds, strict=True)
+        ]
         formats_of = [formats.get(segments.table.schemas[schema[k]].format) for k in first]
         units = [_unit_rows(s, self.axis, f) for s, f in zip(of_kinds, formats_of, strict=True)]
-        self.unit_rows = np.array(units)[kind]
-        self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in of_kinds])[kind]
+        self.unit_rows: np.ndarray = np.array(units)[kind]
+        self.chunk_rows: np.ndarray = np.array([_chunk_rows(s, self.axis) for s in of_kinds])[kind]
         outer = [r for r in self.array.roles if r != SIMULATION][:1] == [TIME]
         outer = outer and not self.array.centring
-        self.in_place = np.array([s.offset >= 0 and outer for s in of_kinds])[kind]
-        self.incomplete = np.flatnonzero(~np.array([s.complete for s in of_kinds])[kind])
+        self.in_place: np.ndarray = np.array([s.offset >= 0 and outer for s in of_kinds])[kind]
+        self.incomplete: np.ndarray = np.flatnonzero(
+            ~np.array([s.complete for s in of_kinds])[kind]
+        )
         for segment in np.flatnonzero(np.array([s.virtual for s in of_kinds])[kind]).tolist():
             self.reader(segment)  # raises if files behind a virtual dataset are missing
 

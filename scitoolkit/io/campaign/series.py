@@ -24,13 +24,15 @@ from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import StoredArray
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
-from scitoolkit.io.campaign.row_times import GAP, gaps_of, require_increasing, unpacked
+from scitoolkit.io.campaign.row_times import GAP, gaps_of, unpacked
+from scitoolkit.io.coordinates import require_increasing
 
 if TYPE_CHECKING:
     import xarray as xr
 
 _logger = get_logger(__name__)
 _TOLERANCE = 1e-3
+_REPAIR = "write a file for each simulation; after a restart, drop the repeated rows"
 _CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
 
 
@@ -111,7 +113,7 @@ class FileRows:
             times = unpacked(values, stored.attrs)
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead:
-                require_increasing(times, where)
+                require_increasing(times, where, place="row", fix=_REPAIR)
                 if options.gaps != "allow":
                     breaks = gaps_of(times, where, options.gaps == "split")
         single = count is None

@@ -63,6 +63,8 @@ def cells_on_sphere(campaign: Campaign) -> SphereCells:
         DataError: latitudes that are none, such as values beyond a pole; latitudes that do not say
             how large the cells are; areas that are not positive.
     """
+    # own: coordinates of dims. other: latitudes and longitudes stored for cells, as on curvilinear
+    # grids. Areas that a file states are exact, those of points are estimates.
     own = {r: _of_dims(campaign, r) for r in ("latitude", "longitude")}
     other = {r: next(_auxiliary(campaign, r), None) for r in ("latitude", "longitude")}
     areas = _stated_areas(campaign)
@@ -95,6 +97,8 @@ def require_equal_areas(campaign: Campaign) -> None:
         _, here, stated = coordinates[dim]
         name = f"simulation {campaign.labels[simulation]}"
         areas = _normalised(areas_of_latitudes(in_degrees(here, stated, name)))
+        # Relative areas decide, not latitudes, which may be rounded or in radians.
+        # NaN fails the comparison.
         if areas.shape != expected.shape or not np.abs(areas / expected - 1).max() <= _SAME:
             raise DataError(
                 f"{dim} from {here[0]:.4g} to {here[-1]:.4g}, in the first simulation from "
@@ -108,6 +112,7 @@ def require_equal_areas(campaign: Campaign) -> None:
 def boundaries_of(campaign: Campaign) -> dict[str, str]:
     """Return {dim: circular or pole} of a longitude all around, and of a latitude pole to pole."""
     own = _of_dims(campaign, "longitude")
+    # A longitude is periodic only if its cells make a whole turn, not by its name.
     if own is None or not is_whole_turn(own[1]):
         return {}
     boundaries = {own[0]: "circular"}
@@ -117,6 +122,15 @@ def boundaries_of(campaign: Campaign) -> dict[str, str]:
         if reaches_poles(degrees):
             boundaries = {latitude[0]: "pole", **boundaries}
     return boundaries
+
+
+def dims_with_ends(campaign: Campaign) -> set[str]:
+    """Return the dims that cannot be periodic: a latitude, and a longitude not all around."""
+    longitude, latitude = (_of_dims(campaign, role) for role in ("longitude", "latitude"))
+    ends = {latitude[0]} if latitude is not None else set()
+    if longitude is not None and not is_whole_turn(longitude[1]):
+        ends.add(longitude[0])
+    return ends
 
 
 def _normalised(areas: np.ndarray) -> np.ndarray:
@@ -137,6 +151,7 @@ def _of_dims(campaign: Campaign, role: str) -> Coordinate | None:
 
 def _is(role: str, name: str, attributes: Mapping[str, Any]) -> bool:
     stated: Role | None = role_by_metadata(attributes)
+    # A name alone is no latitude: `y` or `lat` in metres are projected coordinates.
     if stated is None and is_angle(str(attributes.get("units", ""))):
         return role_by_name(name) == role
     return stated == role
@@ -149,11 +164,13 @@ def _areas_along(
     where = f"{campaign.segments.path(0)}: variable {dim}"
     degrees = in_degrees(values, attributes, where)
     steps = np.diff(degrees)
+    # Areas lie between the midpoints of neighbours, which needs an order.
     if not ((steps > 0).all() or (steps < 0).all()):
         return _unknown_areas("latitudes that neither increase nor decrease", degrees, where)
     bounds = _bounds(campaign, dim, attributes, where)
     if bounds is not None and bounds.shape == (len(degrees), 2):
         low, high = bounds.min(1), bounds.max(1)
+        # Coordinates in float32 are rounded beyond their bounds.
         slack = 1e-3 * np.abs(steps).max(initial=1.0)
         if not ((low <= degrees + slack) & (degrees - slack <= high) & (low < high)).all():
             raise DataError(
@@ -205,6 +222,7 @@ def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
         if not is_field or not _is(role, name, attributes) or _is_rotated(attributes):
             continue
         own = named_dims(header, stored, campaign.options)
+        # Models such as WRF store XLAT(Time, y, x) although it never changes.
         timed = own[0] not in dims and len(own) == 3
         along = own[1:] if timed else own
         if set(along) <= dims and len(along) in (1, 2) and name not in campaign.coordinates:
@@ -248,6 +266,7 @@ def _areas_of(latitude: Along, longitude: Along | None, where: str) -> Along | N
         return _unknown_areas(text, degrees, where)
     if min(degrees.shape) < 2:
         return _unknown_areas("latitudes of a single row of cells", degrees, where)
+    # Both must have the same order of dims before they are points.
     turned = longitude[1] if longitude[0] == dims else longitude[1].T
     return dims, areas_of_points(degrees, turned)
 
@@ -283,6 +302,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
         pairs = dict(zip(words[::2], words[1::2], strict=False))
         if "area:" in pairs:
             names.setdefault(pairs["area:"], channel.name)
+    # `area: NAME` names a variable of any group, or of another file.
     at = {p.rpartition("/")[2]: v for p, v in header.variables.items()}
     present = [name for name in names if name in at]
     if len(present) > 1:

@@ -56,7 +56,7 @@ class DescriptorCache:
     """
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
-        self.limit = limit
+        self.limit: int = limit
         # Re-entrant, because garbage collection may close a file while the lock is held.
         self._lock = threading.RLock()
         self._open: OrderedDict[object, list[int]] = OrderedDict()  # key: [descriptor, users]
@@ -126,6 +126,6 @@ class DescriptorCache:
                 os.close(self._open.pop(key)[0])
 
 
-descriptors = DescriptorCache()
+descriptors: DescriptorCache = DescriptorCache()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=descriptors.after_fork)

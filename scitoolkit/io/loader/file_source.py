@@ -66,6 +66,7 @@ class RowSet:
         self.name: str = name
         self.readers: list[RowReader] = list(readers)
         layout = readers[0].layout
+        # Rows are numbered over all files: those of file f are bounds[f] ... bounds[f + 1] - 1.
         self.bounds: np.ndarray = np.cumsum([0, *(r.layout.num_rows for r in readers)])
         self.packings: list[Packing] = [Packing.of(r.layout.dtype, r.layout.attrs) for r in readers]
         self.row_shape: tuple[int, ...] = layout.row_shape
@@ -117,6 +118,7 @@ class RowSet:
         """
         file, begin = self._locate(first)
         reader, packing = self.reader(file), self.packing_of(file)
+        # Without gaps and in the same dtype, bytes go to the output and are unpacked there.
         if len(wanted) == last - first and reader.layout.dtype == self.dtype:
             reader.read_into(first - begin, last - begin, out)
             if packing.hides or packing.scale is not None:
@@ -145,6 +147,7 @@ class RowSet:
         """Return the unit (int64) of every row, numbered over all files."""
         file = np.searchsorted(self.bounds, rows, side="right") - 1
         counts = -(-np.diff(self.bounds) // self.unit_rows)
+        # Units of a file are numbered behind those of the files before; its last unit may be short.
         before = np.cumsum(counts) - counts
         return before[file] + (rows - self.bounds[file]) // self.unit_rows[file]
 
@@ -158,8 +161,10 @@ class RowSet:
             return []
         file = np.searchsorted(self.bounds, rows, side="right") - 1
         step = np.diff(rows)
+        # A gap is read too if its bytes take less time than one more request (latency x bandwidth).
         near = (self.unit_rows[file[1:]] == 1) & (step - 1 <= gap_nbytes / max(1, self.row_nbytes))
         together = near | (np.diff(self.unit_of(rows)) == 0)
+        # A piece ends before a row that is neither near nor in the same unit, and with its file.
         cuts = [0, *np.flatnonzero(~together | (np.diff(file) != 0)) + 1, len(rows)]
         return [
             Piece(self.name, int(rows[a]), int(rows[b - 1]) + 1, rows[a:b])
@@ -176,6 +181,7 @@ class RowSet:
         file, begin = self._locate(first)
         size, end = int(unit_rows[file]), int(self.bounds[file + 1])
         low = (first - begin) // size * size + begin
+        # Negative numbers are divided downward: this rounds last - begin up to whole units.
         return low, min(end, begin - (begin - last) // size * size)
 
     def missing(self) -> list[tuple[int, int]]:
@@ -246,6 +252,7 @@ class FileSource:
         """Return the samples `indices` as arrays by key, in that order along the first dim."""
         values = {}
         for name, rows in self.rows.items():
+            # Overlapping windows share frames: each is read once and repeated here.
             wanted, inverse = np.unique(self.rows_of(name, indices), return_inverse=True)
             frames = self.read_pieces(name, rows.pieces(wanted))
             values[name] = frames[inverse.reshape(len(indices), -1)]
@@ -293,6 +300,7 @@ class FileSource:
 
     def plan_units(self) -> np.ndarray | None:
         """Return the unit of each sample; None if samples can be read separately."""
+        # The variable with the largest chunks decides: reading its rows one by one would cost most.
         name = max(self.rows, key=lambda n: self.rows[n].unit_nbytes)
         rows = self.rows[name]
         if (rows.unit_rows == 1).all():

@@ -392,7 +392,7 @@ class _Handle:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path: str = path
         self._reset()
 
     def _reset(self) -> None:

@@ -202,14 +202,18 @@ class ChunkReader:
         layout = self.layout
         window = layout.window(first, last)
         for index in self._indices(first, last):
+            # begin: first cell of the chunk. Its part of the window is stated twice: in cells of
+            # the chunk (inside) and in cells of the output (target).
             begin = [i * c for i, c in zip(index, self.chunks, strict=True)]
             inside, target = [], []
             for at, c, wanted in zip(begin, self.chunks, window, strict=True):
                 low, high = max(at, wanted.start), min(at + c, wanted.stop)
                 inside.append(slice(low - at, high - at))
                 target.append(slice(low - wanted.start, high - wanted.start))
+            # Outputs have the samples first, wherever the file has them.
             target.insert(0, target.pop(layout.axis))
             part = out[tuple(target)]
+            # The operating system writes into the output: no copy.
             if self.whole_rows and self.table.offset[index] >= 0:
                 self._rows_into(index, inside[0], part)
             else:
@@ -226,6 +230,7 @@ class ChunkReader:
     def _indices(self, first: int, last: int) -> itertools.product[tuple[int, ...]]:
         grid = list(self.grid)
         rows = self.chunks[self.layout.axis]
+        # Only chunks with one of the rows: from floor(first / rows) to ceil(last / rows).
         grid[self.layout.axis] = range(first // rows, -(-last // rows))
         return itertools.product(*grid)
 
@@ -238,6 +243,7 @@ class ChunkReader:
                 raise self._error(index, "the chunk was never written", fix=UNWRITTEN_FIX)
             return np.full([s.stop - s.start for s in inside], self.fill, dtype)
         try:
+            # Uncompressed rows are contiguous: bytes of other rows of the chunk are not read.
             if self.cut:
                 row = self.chunk_nbytes // self.chunks[0]
                 rows = inside[0]
@@ -269,6 +275,7 @@ class ChunkReader:
                 for i, g in enumerate(self.grid)
             )
         ]
+        # A row is missing if any of its chunks within the crop is.
         absent = (
             np.moveaxis(np.asarray(part < 0), axis, 0).reshape(part.shape[axis], -1).any(axis=1)
         )
@@ -278,6 +285,7 @@ class ChunkReader:
         """Return the number of requests and bytes for reading these rows."""
         indices = np.array(list(self._indices(first, last)))
         sizes = self.table.size[tuple(indices.T)]
+        # Rows of such chunks are read alone; chunks that were never written cost nothing.
         if self.cut:
             begin = indices[:, 0] * self.chunks[0]
             inside = np.minimum(begin + self.chunks[0], last) - np.maximum(begin, first)
@@ -299,6 +307,7 @@ def runs_of(marked: np.ndarray, scale: int, end: int) -> list[tuple[int, int]]:
         >>> runs_of(np.array([True, True, False, True]), scale=4, end=14)
         [(0, 8), (12, 14)]
     """
+    # Runs begin at +1 and end at -1 of the difference, with a False on either side.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
     return [(int(a) * scale, min(int(b) * scale, end)) for a, b in edges.reshape(-1, 2)]
 

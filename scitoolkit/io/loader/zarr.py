@@ -85,6 +85,7 @@ def unwritten_entries(path: Path, name: str) -> np.ndarray:
     import zarr
 
     array = zarr.open_array(store_of(path), path=name, mode="r")
+    # Only scalars and vectors are asked for: a mask of the whole array is small.
     absent = np.zeros(array.shape, bool)
     for hole in _holes(array, path, name):
         absent[hole] = True
@@ -93,6 +94,8 @@ def unwritten_entries(path: Path, name: str) -> np.ndarray:
     values = np.asarray(array[...])
     if values.size <= 2:
         return absent & (values.dtype.kind not in "iu")
+    # An absent entry reads as 0: if that continues the spacing of the others, it was left out as
+    # the fill value, not lost.
     steps = np.diff(values.astype(np.float64))
     even = (~absent).sum() >= 2 and np.allclose(steps, steps[0], rtol=1e-4, atol=0)
     return absent & (not even or steps[0] == 0)
@@ -113,7 +116,10 @@ def _holes(array: Any, path: Path, name: str) -> tuple[tuple[slice, ...], ...]:
         return ()
     if is_folder_of_files(path) and not (path / name).is_dir():
         return ()
+    # One file holds a shard of chunks, or one chunk: what may be missing is a file, or a chunk in a
+    # shard that is there.
     outer, grid = _outer_chunks(array), _grid(array)
+    # One listing of the folder instead of a request for each chunk.
     stored = keys_of(path, name)
     shards = ShardIndex.of(array, path / name)
     holes: list[tuple[slice, ...]] = []
@@ -143,6 +149,7 @@ def tell_absent(path: Path, name: str) -> None:
     absent = np.zeros(_grid(array), bool)
     for at in np.ndindex(*absent.shape):
         absent[at] = array.metadata.encode_chunk_key(at) not in stored
+    # Chunks absent in all rows are land or outside the domain.
     moving = absent & ~absent.all(axis=0)
     if moving.any():
         rows = np.flatnonzero(moving.reshape(len(moving), -1).any(axis=1)) * _outer_chunks(array)[0]
@@ -255,6 +262,7 @@ class ZarrReader(CopyingReader):
         """Raise DataError if the store has no chunk for a part of a window."""
         for hole in self.holes:
             pairs = list(zip(window, hole, strict=True))
+            # Two boxes overlap only if their intervals overlap along every dim.
             if not all(a.start < b.stop and b.start < a.stop for a, b in pairs):
                 continue
             rows = hole[self.layout.axis]

@@ -33,7 +33,7 @@ from scitoolkit.potentials.deepmd.model import DeepPotential
 from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
 from scitoolkit.potentials.deepmd.unread import finish, open_tree
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 _PROPERTIES: dict[str, PropertyKind] = {
     "dipole": "dipole",
     "polar": "polarisability",

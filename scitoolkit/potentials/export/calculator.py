@@ -9,8 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.ase_frames import from_ase
 from scitoolkit.io.atoms import checked
-from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.export.library import MovingSystem, PotentialLibrary
 from scitoolkit.potentials.stress import voigt_stress
 

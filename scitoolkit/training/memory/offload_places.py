@@ -76,7 +76,7 @@ class HostMemory:
         device: device of the tensors.
     """
 
-    blocked = 0.0
+    blocked: float = 0.0
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -34,7 +34,7 @@ class PackingCost:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """A choice for each part, and the predicted cost.
 
     Attributes:
@@ -86,7 +86,7 @@ def uniform(
     choice: str,
     packing: PackingCost | None = None,
     offloading: PackingCost | None = None,
-) -> Plan:
+) -> MemoryPlan:
     """Return the plan with the same choice for all parts."""
     stored = peak = seconds = 0.0
     for part in parts:
@@ -94,7 +94,7 @@ def uniform(
         stored, seconds = stored + stays, seconds + extra
         peak = max(peak, stored + transient)
     named = {part.name: choice for part in parts}
-    return Plan({"": _outside(named.values()), **named}, peak, seconds)
+    return MemoryPlan({"": _outside(named.values()), **named}, peak, seconds)
 
 
 def _outside(choices: Iterable[str]) -> str:
@@ -107,7 +107,7 @@ def plans(
     parts: Sequence[MeasuredModule],
     packing: PackingCost | None,
     offloading: PackingCost | None = None,
-) -> list[Plan]:
+) -> list[MemoryPlan]:
     """Return the fastest plans under several limits of the peak, smallest peak first.
 
     Args:
@@ -139,7 +139,7 @@ def _fastest(
     choices: Sequence[Mapping[str, tuple[float, float, float]]],
     cap: float,
     unit: float,
-) -> Plan | None:
+) -> MemoryPlan | None:
     """Return the fastest plan whose peak is within `cap`, or None."""
     # State: stored units so far -> seconds, stored bytes, peak so far, choices.
     table: dict[int, tuple[float, float, float, tuple[str, ...]]] = {0: (0.0, 0.0, 0.0, ())}
@@ -159,4 +159,4 @@ def _fastest(
         return None
     seconds, _, peak, path = min(table.values())
     named = {part.name: name for part, name in zip(parts, path, strict=True)}
-    return Plan({"": _outside(path), **named}, peak, seconds)
+    return MemoryPlan({"": _outside(path), **named}, peak, seconds)

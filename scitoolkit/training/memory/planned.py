@@ -41,8 +41,8 @@ from scitoolkit.training.memory.plan import (
     RECOMPUTE_PACKED,
     RECOMPUTED,
     SAVE,
+    MemoryPlan,
     PackingCost,
-    Plan,
     plans,
     uniform,
 )
@@ -67,7 +67,7 @@ Gradients = Mapping[str, Tensor | None]
 class PlanTrial:
     """A measured plan; `error` is the relative error of all gradients together."""
 
-    plan: Plan
+    plan: MemoryPlan
     comet: Comet | None
     peak: int
     seconds: float
@@ -109,7 +109,7 @@ class PlannedMemory:
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
         self._model, self._config = model, config
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self._plan, self._fallback = Plan({}, 0.0, 0.0), Plan({}, 0.0, 0.0)
+        self._plan, self._fallback = MemoryPlan({}, 0.0, 0.0), MemoryPlan({}, 0.0, 0.0)
         self._comet: Comet | None = None
         moves = self._device.type != "cpu" or config.folder is not None
         self._offload: Offload | None = Offload(model, config) if moves else None
@@ -138,7 +138,7 @@ class PlannedMemory:
             )
         observed = observe(self._model, gradients)
         exact = _copied(gradients())
-        whole = self._measured(Plan({}, 0.0, 0.0), None, gradients, exact)
+        whole = self._measured(MemoryPlan({}, 0.0, 0.0), None, gradients, exact)
         divisions = {
             tuple(p.name for p in parts): parts
             for parts in (divided(observed, share) for share in SHARES)
@@ -179,7 +179,7 @@ class PlannedMemory:
         yield from self._possible(candidates, gradients, exact)
 
     def _possible(
-        self, candidates: Iterable[Plan], gradients: Callable[[], Gradients], exact: Gradients
+        self, candidates: Iterable[MemoryPlan], gradients: Callable[[], Gradients], exact: Gradients
     ) -> Iterator[PlanTrial]:
         """Yield measured plans, skipping those whose parts modify their input in place."""
         for plan in candidates:
@@ -201,7 +201,7 @@ class PlannedMemory:
         """Measure packing of everything; return its cost, or None if it saves nothing."""
         if (comet := self._packer()) is None:
             return None
-        plan = Plan({"": PACK}, 0.0, 0.0)
+        plan = MemoryPlan({"": PACK}, 0.0, 0.0)
         trial = self._measured(plan, comet, gradients, exact, rounds=ROUNDS)
         tried.append(trial)
         if not comet.kept_bytes or comet.raw_bytes <= comet.kept_bytes:
@@ -220,7 +220,7 @@ class PlannedMemory:
         if self._offload is None:
             return None
         try:
-            trial = self._measured(Plan({"": OFFLOAD}, 0.0, 0.0), None, gradients, exact)
+            trial = self._measured(MemoryPlan({"": OFFLOAD}, 0.0, 0.0), None, gradients, exact)
         except DataError as error:
             log.warning("activations are not offloaded: %s", error)
             self._offload = None
@@ -240,7 +240,7 @@ class PlannedMemory:
 
     def _measured(
         self,
-        plan: Plan,
+        plan: MemoryPlan,
         comet: Comet | None,
         gradients: Callable[[], Gradients],
         exact: Gradients,
@@ -325,8 +325,8 @@ class PlannedMemory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore plan and quantisation steps; nothing is measured again."""
-        self._plan = Plan(dict(state["choices"]), 0.0, 0.0)
-        self._fallback = Plan(dict(state["fallback"]), 0.0, 0.0)
+        self._plan = MemoryPlan(dict(state["choices"]), 0.0, 0.0)
+        self._fallback = MemoryPlan(dict(state["fallback"]), 0.0, 0.0)
         if self._plan.moves and self._offload is None:
             raise ConfigError(
                 "the checkpoint's memory plan offloads activations, but no folder is given",

@@ -50,15 +50,13 @@ def replaced(
 
     def recomputed(*arguments: Any, **named: Any) -> Any:
         on_cpu = _on_cpu(module, (*arguments, *named.values()))
+        again = _Same(module, _state() if on_cpu else None)
         return checkpoint(
             forward,
             *arguments,
             use_reentrant=False,
             preserve_rng_state=not on_cpu,  # one state for each call; `_Same` shares equal ones
-            context_fn=lambda: (
-                contextlib.nullcontext(),
-                _Same(module, _state() if on_cpu else None),
-            ),
+            context_fn=lambda: (again.first(), again),
             **named,
         )
 
@@ -111,6 +109,13 @@ class _Same:
 
     def __init__(self, module: nn.Module, state: Tensor | None) -> None:
         self._module, self._state = module, state
+
+    @contextlib.contextmanager
+    def first(self) -> Iterator[None]:
+        """Return the context of the forward pass; a part that draws no number needs no state."""
+        yield
+        if self._state is not None and torch.equal(self._state, torch.get_rng_state()):
+            self._state = None
 
     def __enter__(self) -> None:
         self._kept = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]

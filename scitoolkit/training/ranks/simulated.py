@@ -22,7 +22,7 @@ class _Board:
     def __init__(self, size: int) -> None:
         self.size = size
         self.posted: list[list[Any]] = [[None] * size, [None] * size]
-        self.ended = [False] * size
+        self.ended: list[bool] = [False] * size
         self.broken = False
         self._turn = [threading.Semaphore(0) for _ in range(size)]
 

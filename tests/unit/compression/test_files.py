@@ -136,12 +136,14 @@ def test_bad_input_is_named_and_leaves_nothing_behind(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_bound_ends_with_code_4(tmp_path):
+def test_a_broken_bound_ends_with_code_4(tmp_path, capsys):
     x = np.linspace(0, 1, 4000, dtype="f4")
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "other.npy", x + 1)
     run_cli(["compress", str(tmp_path / "x.npy"), str(tmp_path / "x.sci"), "--abs", "1e-3"])
     assert run_cli(["verify", str(tmp_path / "x.sci"), str(tmp_path / "other.npy")]) == 4
+    assert run_cli(["verify", str(tmp_path / "x.sci"), str(tmp_path / "x.sci")]) == 3
+    assert "the original is compressed itself" in capsys.readouterr().err
 
 
 def test_raw_values_have_a_shape_from_the_command_line(tmp_path, capsys):
@@ -364,6 +366,9 @@ def test_no_file_is_compressed_twice_or_into_itself(suffix, tmp_path, capsys):
     assert run_cli(["verify", str(tmp_path / f"d.{suffix}"), str(source)]) == 0
     assert run_cli(["verify", str(source), str(small)]) == 3
     assert "in this order" in capsys.readouterr().err
+    for compressed in (small, tmp_path / f"d.{suffix}"):
+        assert run_cli(["verify", str(compressed), str(small)]) == 3
+        assert "the original is compressed itself" in capsys.readouterr().err
 
 
 def test_numbers_that_no_codec_takes_are_copied_and_told(tmp_path, caplog):

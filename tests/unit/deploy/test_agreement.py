@@ -101,6 +101,7 @@ INSIDE = {  # a NaN of log or sqrt before each
     "clamp": lambda x: x.clamp(-1, 1),
     "relu6": functional.relu6,
     "leaky": functional.leaky_relu,
+    "rrelu": lambda x: functional.rrelu(x, 0.2, 0.7),
     "elu": functional.elu,
     "gelu": functional.gelu,
     "softmax": lambda x: torch.softmax(x, -1),
@@ -227,7 +228,15 @@ REFUSED = {
     "half": (Call(lambda x: (x.half() * 2).float()), "float16"),
     "bfloat16": (Call(lambda x: (x.bfloat16() * 2).float()), "bfloat16"),
     "random": (Call(lambda x: x + 1e-9 * torch.rand(4)), "draws random numbers"),
-    "chosen": (Call(lambda x: x[:, (x[0] < 99)]), "depends on values"),
+    "random_slope": (
+        Call(lambda x: functional.rrelu(x, training=True) + 0 * x),
+        "draws random numbers",
+    ),
+    "chosen": (Call(lambda x: x[:, (x[0] < 99)]), "depends on values.*torch.where"),
+    "counts": (
+        Call(lambda x: torch.stack([torch.bincount(0 * row.long(), minlength=4) for row in x])),
+        "bincount.* depends on values.*one_hot",
+    ),
     "words": (Call(lambda x: "words"), "is str for 3 samples"),
     "error": (Call(lambda x: x @ torch.ones(9, 9)), "cannot be called"),
 }

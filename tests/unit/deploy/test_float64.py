@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +96,101 @@ def test_what_has_no_form_in_double_precision_is_refused(tmp_path):
         with pytest.raises(ValueError, match="compressed forms compute in float32"):
             ExportConfig(dtype="float64", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+class Convolved(nn.Module):
+    """Arrays of several dims in and out, one of them shared between samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Conv2d(2, 3, 3, padding=1).double()
+
+    def forward(self, x, factors):
+        h = torch.tanh(self.layer(x)) * factors[:, :, None]
+        return h, h.sum((2, 3))
+
+
+CPP = """#include "m.h"
+#include <array>
+#include <cstdio>
+#include <vector>
+int main() {
+  double x[3][2][4][5], factors[3][4], h[3][3][4][5], sums[3][3];
+  for (int s = 0; s < 3; s++)
+    for (int c = 0; c < 2; c++)
+      for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 5; j++) x[s][c][i][j] = 0.01 * (100 * s + 50 * c + 7 * i + j) - 1;
+  for (int c = 0; c < 3; c++)
+    for (int i = 0; i < 4; i++) factors[c][i] = 1 + c - 0.1 * i;
+  x[1][1][3][4] = 1e3;
+  std::vector<unsigned char> work(M_WORKSPACE);
+  std::array<int32_t, 3> status;
+  if (m_check(M_ABI, M_CHECKSUM) != M_OK) return 1;
+  const int code = m(3, x[0][0][0], factors[0], h[0][0][0], sums[0], work.data(), M_WORKSPACE,
+                     status.data());
+  const int small = m(3, x[0][0][0], factors[0], h[0][0][0], sums[0], work.data(), 8, nullptr);
+  std::printf("%d %d %d %d %d\\n", code, small, status[0], status[1], status[2]);
+  std::printf("%.15g %.15g %.15g\\n", h[2][1][3][0], h[0][2][0][4], sums[2][1]);
+}
+"""
+FORTRAN = """program main
+  use m_module
+  implicit none
+  real(c_double) :: x(5, 4, 2, 3), factors(4, 3), h(5, 4, 3, 3), sums(3, 3)
+  real(c_double) :: work(M_WORKSPACE / 8 + 1)
+  integer(c_int32_t) :: status(3)
+  integer :: s, c, i, j, code
+  do s = 1, 3
+    do c = 1, 2
+      do i = 1, 4
+        do j = 1, 5
+          x(j, i, c, s) = 0.01d0 * (100 * (s - 1) + 50 * (c - 1) + 7 * (i - 1) + j - 1) - 1
+        end do
+      end do
+    end do
+  end do
+  do c = 1, 3
+    factors(:, c) = [(c - 0.1d0 * i, i = 0, 3)]
+  end do
+  x(5, 4, 2, 2) = 1d3
+  if (m_check(M_ABI, M_CHECKSUM) /= M_OK) stop 1
+  code = m(x, factors, h, sums, work, status)
+  print '(5(i0, 1x))', code, m(x, factors, h, sums, work(:1)), status
+  code = m(x, factors, h, sums, work, status)
+  print '(3(es23.15, 1x))', h(1, 4, 2, 3), h(5, 1, 3, 1), sums(2, 3)
+end program
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("g++") and shutil.which("gfortran")), reason="no g++ or gfortran"
+)
+def test_programs_in_cpp_and_fortran_pass_arrays_of_several_dims(tmp_path):
+    module = Convolved()
+    inputs = [
+        ArraySpec("x", ("c", "i", "j"), (2, 4, 5), "", -2.0, 5.0),
+        ArraySpec("factors", ("c", "i"), (3, 4), "", shared=True),
+    ]
+    outputs = [ArraySpec("h", ("c", "i", "j"), (3, 4, 5)), ArraySpec("sums", ("c",), (3,))]
+    export([TracedFunction(module, inputs, outputs, dtype="float64")], tmp_path / "m.c")
+    for name, text in (("main.cpp", CPP), ("main.f90", FORTRAN)):
+        (tmp_path / name).write_text(text)
+    s, c, i, j = np.ogrid[:3, :2, :4, :5]
+    x = 0.01 * (100 * s + 50 * c + 7 * i + j) - 1
+    x[1, 1, 3, 4] = 1e3
+    factors = 1 + np.arange(3)[:, None] - 0.1 * np.arange(4)
+    h, sums = (y.detach().numpy() for y in module(torch.tensor(x), torch.tensor(factors)))
+    for command in (
+        ["cc", "-O1", "-c", "m.c", "-o", "m.o"],
+        ["g++", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "main.cpp", "m.o", "-o", "cpp"],
+        ["gfortran", "-std=f2018", "-fcheck=all", "m.f90", "main.f90", "m.o", "-o", "fortran"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    for program in ("cpp", "fortran"):
+        done = subprocess.run([tmp_path / program], capture_output=True, text=True, check=True)
+        codes, values = done.stdout.splitlines()
+        assert [int(word) for word in codes.split()] == [1, 3, 0, 1, 0], program
+        wanted = h[2, 1, 3, 0], h[0, 2, 0, 4], sums[2, 1]
+        np.testing.assert_allclose([float(v) for v in values.split()], wanted, rtol=1e-13)

@@ -31,3 +31,23 @@ def test_points_without_values_do_not_count():
     rollout = long_rollout([{"u": np.array([9.0, 0.5])}], masked, 1, {"u": (-1.0, 1.0)})
     assert rollout.departures == ""
     assert rollout.climate.mean("mean_u") == 0.5
+
+
+def test_a_rollout_that_diverges_is_ended():
+    taken = []
+
+    def growing():
+        for step in range(100):
+            taken.append(step)
+            yield {"u": np.full(4, 0.5 * 10.0**step), "v": np.full(4, 0.1)}
+
+    rollout = long_rollout(growing(), climate(), 100, RANGES)
+    assert len(taken) == 5  # 5000 is more than 1000 widths of 2 beyond 1
+    assert (rollout.diverged, rollout.finite) == (5, 4)
+    assert rollout.departures == "u at step 2"
+    assert len(rollout.climate.series["mean_u"]) == 4
+
+
+def test_a_variable_that_rests_ends_no_rollout():
+    rollout = long_rollout(frames(), climate(), 6, {"u": (0.0, 0.0), "v": (-1.0, 1.0)})
+    assert (rollout.diverged, rollout.finite) == (0, 4)

@@ -221,3 +221,10 @@ def test_init_writes_the_boundaries_of_the_globe(tmp_path, latitude, longitude, 
     assert [line.partition("#")[0].strip() for line in stated] == (
         [] if boundary is None else [f"boundary: {boundary}"]
     )
+
+
+def test_init_offers_no_period_along_a_latitude_or_a_part_of_a_longitude(tmp_path):
+    write(tmp_path / "a.nc", np.linspace(0.0, 40.0, 8), np.linspace(280.0, 340.0, 12))
+    done = CliRunner().invoke(app, ["init", "emulate", str(tmp_path / "a.nc")])
+    assert done.exit_code == 0, done.output
+    assert "boundary" not in done.output

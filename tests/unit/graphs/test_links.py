@@ -16,7 +16,7 @@ from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.link_job import LinkJob
-from scitoolkit.graphs.link_stages import LinkStages
+from scitoolkit.graphs.link_stages import LinkStages, inputs_of
 from scitoolkit.graphs.pairs import common_neighbours, pairs_of, ranking
 from scitoolkit.graphs.starter import starter
 from scitoolkit.testing import JobContract
@@ -71,7 +71,7 @@ def test_no_hidden_edge_sends_messages_in_either_direction(tmp_path):
     config, stages = LinkConfig(data={"path": tmp_path / "a.npz"}), LinkStages()
     data = stages.open(config, config.data.path)
     parts = stages.split(config, data)
-    told = data.inputs(data.telling(parts["train"]))["edge_index"]
+    told = inputs_of(data, data.telling(parts["train"]))["edge_index"]
     told = {frozenset(pair) for pair in told.T.tolist()}
     for part in ("validation", "test"):
         hidden = {frozenset(pair) for pair in data.pairs.pairs[parts[part]].tolist()}

@@ -16,6 +16,7 @@ from scitoolkit.potentials import teaching
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.saved import load_model
 from scitoolkit.potentials.stages import PotentialStages
+from scitoolkit.surrogate.samples import ProducedSamples
 
 pytest.importorskip("ase")
 
@@ -85,12 +86,12 @@ def test_the_labelled_sample_is_the_candidate_of_most_disagreement(run):
     done = teaching.rounds(run.path)
     assert [each.labelled for each in done] == [2, 4]
     assert [sorted(each.candidates) for each in done] == [[5, 6], [7]]
-    teacher = teaching._Teacher(config, run.path / "frames")
+    samples = teaching._samples(config, run.path / "frames")
     files = [run.path / "frames" / f"sample_{n:05d}.xyz" for n in range(8)]
     reading = teaching._reading(config, files[3:5], files[:1], [])
     members = [teaching._member(PotentialStages(), reading, number, 5) for number in range(2)]
     for number, taken in done[0].candidates.items():
-        each = teacher.candidates(number, 3)
+        each = samples.candidates(number, 3)
         spread = [teaching._disagreement(members, frames[0]) for frames in each]
         assert taken == int(np.argmax(spread))
         labelled = open_atoms(files[number])[0]
@@ -99,17 +100,17 @@ def test_the_labelled_sample_is_the_candidate_of_most_disagreement(run):
 
 
 def test_a_killed_round_is_resumed_with_the_same_choice_and_weights(run, tmp_path, monkeypatch):
-    path, made = document(tmp_path), teaching._Teacher.make
+    path, made = document(tmp_path), ProducedSamples.files
 
     def killed(self, count):
         if count > 5:
             raise KeyboardInterrupt
         return made(self, count)
 
-    monkeypatch.setattr(teaching._Teacher, "make", killed)
+    monkeypatch.setattr(ProducedSamples, "files", killed)
     with pytest.raises(KeyboardInterrupt):
         api.train(path)
-    monkeypatch.setattr(teaching._Teacher, "make", made)
+    monkeypatch.setattr(ProducedSamples, "files", made)
     again = api.train(path, resume=True)
     assert teaching.rounds(again.path) == teaching.rounds(run.path)
     for one, other in zip(*(load_model(r.path)[0].parameters() for r in (run, again)), strict=True):
@@ -117,17 +118,17 @@ def test_a_killed_round_is_resumed_with_the_same_choice_and_weights(run, tmp_pat
 
 
 def test_more_samples_after_a_kill_are_all_chosen_by_the_committee(tmp_path, monkeypatch):
-    path, made = document(tmp_path), teaching._Teacher.make
+    path, made = document(tmp_path), ProducedSamples.files
 
     def killed(self, count):
         if count == self.total:
             raise KeyboardInterrupt
         return made(self, count)
 
-    monkeypatch.setattr(teaching._Teacher, "make", killed)
+    monkeypatch.setattr(ProducedSamples, "files", killed)
     with pytest.raises(KeyboardInterrupt):
         api.train(path)
-    monkeypatch.setattr(teaching._Teacher, "make", made)
+    monkeypatch.setattr(ProducedSamples, "files", made)
     more = {"samples": 8, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
     again = api.train(document(tmp_path, data__draw=more), resume=True)
     chosen = [sorted(each.candidates) for each in teaching.rounds(again.path)]
@@ -143,7 +144,7 @@ def test_another_number_of_samples_after_a_checkpoint_is_refused_before_labellin
 ):
     run = api.train(document(tmp_path, committee))
     files = sorted((run.path / "frames").glob("*.xyz"))
-    monkeypatch.setattr(teaching._Teacher, "make", lambda *_: pytest.fail("labels are made"))
+    monkeypatch.setattr(ProducedSamples, "files", lambda *_: pytest.fail("labels are made"))
     monkeypatch.setattr(teaching, "_chosen", lambda *_: pytest.fail("members are trained"))
     draw = {"samples": samples, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
     message = rf"trained on 5 samples; {samples} are configured.*data.draw.samples=5"

@@ -322,3 +322,31 @@ def test_labels_of_parallel_coordinates_do_not_collide():
     texts = [text.get_window_extent() for text in figure.axes[0].texts]
     assert len(texts) == 24
     assert not any(one.overlaps(two) for one, two in itertools.combinations(texts, 2))
+
+
+def test_a_colour_bar_of_a_phone_is_beside_panels_of_its_scale_only(fields):
+    panels = [
+        Panel(variable=name, label=name, scale="error" if name == "error" else "field")
+        for name in ("truth", "forecast", "error") * 2
+    ]
+    figure = map_plots.draw_maps(maps(*panels), fields, narrow=True)
+    axes = [a.get_position() for a in figure.axes]
+    drawn, bars = axes[: len(panels)], axes[len(panels) :]
+    spans = sorted((round(b.y0, 6), round(b.y1, 6)) for b in bars)
+    assert len(spans) == 4  # truth and forecast, error, and again
+    assert all(low[1] < high[0] for low, high in itertools.pairwise(spans))
+    assert sum(b.y1 - b.y0 for b in bars) >= sum(p.y1 - p.y0 for p in drawn)
+
+
+@pytest.mark.parametrize("number", [1, 3, 8])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_shared_legend_is_inside_its_figure(number, narrow):
+    labels = ["standard deviation", "persistence", "linear extrapolation", "emulator"]
+    series = [Series(label=label, y=[1.0, 2.0, 3.0]) for label in labels]
+    panel = Lines(title="u", x=[1, 2, 3], x_label="step", y_label="RMSE", series=series)
+    figure = line_plots.draw_multiples([panel] * number, "Errors", shared=True, narrow=narrow)
+    to_png(figure)
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1

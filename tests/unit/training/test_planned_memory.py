@@ -14,6 +14,7 @@ from scitoolkit.training.memory.live_bytes import peak_live_bytes
 from scitoolkit.training.memory.parts import divided, observe
 from scitoolkit.training.memory.plan import PACK, RECOMPUTE, SAVE, PackingCost, plans, uniform
 from scitoolkit.training.memory.planned import PlannedMemory
+from scitoolkit.training.memory.recompute import Recompute
 
 CPU = torch.device("cpu")
 
@@ -142,3 +143,25 @@ def test_parts_that_change_their_input_in_place_are_not_recomputed():
     assert all(trial.error <= 1e-6 for trial in store.trials if not trial.plan.lossy)
     found = run()
     assert all(torch.allclose(found[name], g, rtol=1e-5, atol=1e-7) for name, g in wanted.items())
+
+
+def test_only_recomputed_parts_that_draw_numbers_hold_a_state_of_random_numbers():
+    size, x = torch.get_rng_state().nbytes, torch.ones(2, 4)
+
+    def held(*parts):
+        """Return the bytes that 8 parts hold between the passes."""
+        torch.manual_seed(0)
+        net = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), *parts) for _ in range(8)))
+        store, results = Recompute(net, MemoryConfig(activations="recompute")), []
+
+        def forward():
+            with store.saving({"x": x}, 1.0):
+                results.append(net(x))
+
+        def later():
+            torch.zeros(2**20)
+
+        return peak_live_bytes(lambda: (forward(), later()), CPU) - torch.zeros(2**20).nbytes
+
+    assert held(nn.Tanh()) < size
+    assert 8 * size <= held(nn.Dropout(0.5)) < 9 * size

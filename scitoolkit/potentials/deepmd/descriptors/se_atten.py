@@ -74,7 +74,7 @@ class SeAttenDescriptor(Descriptor):
         self.config: SeAttenDescriptorConfig = config
         self.dtype = dtype
         self.cutoff: float = config.cutoff
-        self.far_is_absent = config.smooth
+        self.far_is_absent: bool = config.smooth
         self.use_kernels = True
         self._packed: tuple[Any, KeptMoments] | None = None
         # The statistics depend only on the sum of `sel`.

@@ -27,7 +27,7 @@ class VariableAxis(ABC):
     """Conversion of one variable between uniform numbers, row entries and codes."""
 
     ordered = True
-    step = 0.0
+    step: float = 0.0
     """Perturbation size that reaches neighbouring levels, 0 for reals."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class SteppedAxis(VariableAxis):
         # Half a step below the lowest level may be 0 or less, where the logarithm is undefined.
         low = max(low, kind.low / 2) if kind.log else low
         self.low, self.high = (math.log(low), math.log(high)) if kind.log else (low, high)
-        self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
+        self.step: float = min(1.0, 1.5 / max(1, kind.levels - 1))
 
     def lift(self, uniform: Array) -> Array:
         """Return the centres of the levels that contain the numbers."""
@@ -100,9 +100,9 @@ class RankAxis(VariableAxis):
     """List of numbers by their ranks."""
 
     def __init__(self, kind: Categorical) -> None:
-        self.order = sorted(range(kind.levels), key=lambda code: kind.values[code])
-        self.rank = {code: rank for rank, code in enumerate(self.order)}
-        self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
+        self.order: list[int] = sorted(range(kind.levels), key=lambda code: kind.values[code])
+        self.rank: dict[int, int] = {code: rank for rank, code in enumerate(self.order)}
+        self.step: float = min(1.0, 1.5 / max(1, kind.levels - 1))
 
     def lift(self, uniform: Array) -> Array:
         """Return the centres of the ranks that contain the numbers."""
@@ -124,7 +124,7 @@ class CategoryAxis(VariableAxis):
     ordered = False
 
     def __init__(self, kind: Categorical) -> None:
-        self.count = kind.levels
+        self.count: int = kind.levels
 
     def lift(self, uniform: Array) -> Array:
         """Return categories from numbers in 0 ... 1."""
@@ -161,17 +161,17 @@ class Embedding:
     def __init__(self, space: Space) -> None:
         self.space = space
         kinds = list(space.variables.values())
-        self.axes = [axis_of(kind) for kind in kinds]
-        self.ordered = np.array([axis.ordered for axis in self.axes])
-        self.real = np.array([isinstance(kind, Real) for kind in kinds])
-        self.steps = np.array([axis.step for axis in self.axes])
-        self.free = np.array([kind.levels > 1 for kind in kinds])
-        self.conditional = np.array([bool(c) for c in space.conditions])
+        self.axes: list[VariableAxis] = [axis_of(kind) for kind in kinds]
+        self.ordered: np.ndarray = np.array([axis.ordered for axis in self.axes])
+        self.real: np.ndarray = np.array([isinstance(kind, Real) for kind in kinds])
+        self.steps: np.ndarray = np.array([axis.step for axis in self.axes])
+        self.free: np.ndarray = np.array([kind.levels > 1 for kind in kinds])
+        self.conditional: np.ndarray = np.array([bool(c) for c in space.conditions])
         self._indicators = self._distinct_conditions()
         self._chains = list(self._chain_parts())
-        self.columns = np.flatnonzero(self.free)
+        self.columns: np.ndarray = np.flatnonzero(self.free)
         extra = len(self._indicators), len(self._chains)
-        self.category = np.concatenate(
+        self.category: np.ndarray = np.concatenate(
             [~self.ordered[self.columns], np.full(extra[0], True), np.full(extra[1], False)]
         )
         """(F,) True for features that are compared for equality instead of by distance."""

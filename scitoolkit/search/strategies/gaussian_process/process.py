@@ -157,11 +157,11 @@ class NegativeLogPosterior:
         self.losses = losses
         n, self.count = features.shape
         self.first, self.second = np.triu_indices(n, 1)
-        self.pairs = self.first * n + self.second
+        self.pairs: np.ndarray = self.first * n + self.second
         distances = (features[self.first] - features[self.second]).T ** 2
         distances[category] = distances[category] > 0
-        self.distances = np.ascontiguousarray(distances)
-        self.mean_scale = math.sqrt(2) + 0.5 * math.log(self.count)
+        self.distances: np.ndarray = np.ascontiguousarray(distances)
+        self.mean_scale: float = math.sqrt(2) + 0.5 * math.log(self.count)
 
     def __call__(self, x: Array) -> tuple[float, Array]:
         n, count, y = len(self.losses), self.count, self.losses

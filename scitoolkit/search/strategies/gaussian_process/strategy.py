@@ -72,8 +72,8 @@ class GaussianProcessSearch(Strategy):
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Initialise without trials."""
         super().start(space, seed, feasible)
-        self.embedding = Embedding(space)
-        self.priors = Priors(self.embedding)
+        self.embedding: Embedding = Embedding(space)
+        self.priors: Priors = Priors(self.embedding)
         self.issued: dict[int, Codes] = {}
         self.rows: dict[int, Array] = {}
         self.results: dict[int, list[tuple[float, ...]]] = {}
@@ -82,7 +82,7 @@ class GaussianProcessSearch(Strategy):
         self.first: dict[int, int] = {}
         self.violations: dict[int, float] = {}
         population = min(_POPULATION, self.until)
-        self.later = AgingEvolution(population, min(_TOURNAMENT, population))
+        self.later: AgingEvolution = AgingEvolution(population, min(_TOURNAMENT, population))
         self.later.start(space, seed, feasible)
 
     def propose(self, rng: random.Random) -> Proposal:

@@ -60,8 +60,8 @@ class PipelinedNetwork:
         self.stages, self.group, self.microbatches = list(stages), group, microbatches
         ranks = dist.get_process_group_ranks(group)
         self.place, self.last = dist.get_rank(group), ranks[-1]
-        self.previous = ranks[self.place - 1] if self.place else None
-        self.following = ranks[self.place + 1] if self.place + 1 < len(ranks) else None
+        self.previous: int | None = ranks[self.place - 1] if self.place else None
+        self.following: int | None = ranks[self.place + 1] if self.place + 1 < len(ranks) else None
         self._shapes: dict[Any, tuple[torch.Size, torch.dtype]] = {}
 
     def __call__(self, x: Tensor, condition: Tensor | None = None) -> Tensor:

@@ -81,7 +81,7 @@ class MeshStrategy(TrainingStrategy):
             DeviceMesh(device.type, ranks, mesh_dim_names=STAGE_AXES) for ranks in self._mesh.mesh
         ]
         self._stage: int = self._mesh.get_local_rank("pipeline")
-        self.seed_rank = dist.get_rank(self._samples)
+        self.seed_rank: int = dist.get_rank(self._samples)
         self._parameters: list[PlacedParameter] = []
         self._replaced: list[nn.Module] = []
         self._buffers: dict[str, Tensor] = {}
