@@ -153,7 +153,7 @@ $(PEERS)/numba/.installed:
 
 $(PEERS)/netcdf/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check netCDF4 h5py
+	$(@D)/bin/pip install --quiet --disable-pip-version-check netCDF4 h5py vtk
 	touch $@
 
 # It needs a newer numpy than the constraints have.

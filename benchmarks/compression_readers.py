@@ -154,6 +154,23 @@ def by_netcdf4(plugins: Path, path: Path, x: np.ndarray) -> bool:
     return within(x, np.load(out))
 
 
+def by_vtk(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    """Read with the reader of VTK that ParaView opens NetCDF files with."""
+    code = (
+        "import sys, numpy; from vtkmodules.vtkIONetCDF import vtkNetCDFCFReader;"
+        "from vtkmodules.util.numpy_support import vtk_to_numpy; reader = vtkNetCDFCFReader();"
+        "reader.SetFileName(sys.argv[1]); reader.SphericalCoordinatesOff(); reader.Update();"
+        "points = reader.GetOutput().GetPointData();"
+        "numpy.save(sys.argv[2], vtk_to_numpy(points.GetArray('t')))"
+    )
+    look = "import importlib.util; print(importlib.util.find_spec('vtkmodules') is not None)"
+    if not PEER.exists() or "True" not in tool(plugins, PEER, "-c", look):
+        raise ModuleNotFoundError("vtk")
+    out = path.with_suffix(".vtk.npy")
+    tool(plugins, PEER, "-c", code, path, out)
+    return within(x, np.load(out).reshape(x.shape))
+
+
 def by_program(plugins: Path, path: Path, x: np.ndarray, compiler: str, code: str) -> bool:
     """Read with a compiled program; `compiler` is a command that links the required libraries."""
     source, built = path.with_suffix(".f90" if "fc" in compiler else ".c"), path.with_suffix(".exe")
@@ -211,6 +228,7 @@ READERS: dict[str, Callable[[Path, Path, np.ndarray], bool]] = {
     "cdo": by_cdo,
     "h5netcdf": by_h5netcdf,
     "netCDF4": by_netcdf4,
+    "VTK (ParaView)": by_vtk,
     "a C program": by_c,
     "a Fortran program": by_fortran,
     "xarray": by_xarray,

@@ -64,7 +64,15 @@ Any other dim is a dim of the grid. Beside a time by attributes, a dim that is m
 `step` or `date` is not a second time. Two times by attributes, or by names alone, are refused;
 `init emulate --sample-dim` says which counts. Times may be text (`Times` of WRF, ISO 8601).
 Values on numbered cells (latitudes and longitudes along one dim, `CDI_grid_type: unstructured`,
-UGRID's `mesh`) are refused.
+UGRID's `mesh`) are refused as grids.
+
+`init graph` takes a NetCDF file with a mesh by UGRID (`cf_role: mesh_topology`, triangles and
+other polygons, `start_index` 0 or 1, either order of the connectivity). Nodes or faces are the
+nodes of a graph, neighbours its edges in both directions, and the change of the fields to the next
+time is learned from their values around each node, with the mesh once for each time in memory.
+Training, validation and test are times in order. Names, units and time step are compared wherever
+the model meets another file, which may hold another mesh; missing values and uneven times are
+refused. Fields on edges and on levels are left out with a line.
 
 ## What is learned
 

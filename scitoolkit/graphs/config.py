@@ -20,7 +20,7 @@ class GraphDataConfig(Config):
     """The graph and its preprocessing.
 
     Attributes:
-        path: an npz file as described by `scitoolkit.graphs.graph.read_graph`, or the folder of a
+        path: a file as described by `scitoolkit.graphs.graph.read_graph`, or the folder of a
             partitioned graph.
         normalise: `rows` divides each node's features by their sum, as is usual for bags of
             words; `standard` subtracts the mean and divides by the standard deviation of the

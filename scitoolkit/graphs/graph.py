@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
+from scitoolkit.graphs import ugrid
 from scitoolkit.graphs.hetero import merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.numpy_file import DAMAGED
@@ -309,9 +310,10 @@ def _real(values: Any) -> Array:
 
 
 def read_graph(path: Path, target: TargetName = "classes", split: int | None = None) -> Graph:
-    """Read a graph from an .npz file, or from a .pt file of a Data or HeteroData.
+    """Read a graph from an .npz file, a .pt file of (Hetero)Data, or a mesh by UGRID in NetCDF.
 
-    Nothing in a file is executed. An .npz file holds arrays, a .pt file what `from_data` takes.
+    Nothing in a file is executed. An .npz file holds arrays, a .pt file what `from_data` takes, a
+    mesh what `scitoolkit.graphs.ugrid.graph_arrays` takes.
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
@@ -332,7 +334,11 @@ def read_graph(path: Path, target: TargetName = "classes", split: int | None = N
         from scitoolkit.graphs.pyg_files import load_data
 
         return from_data(load_data(path), target, where=str(path), split=split)
-    return graph_from_arrays(arrays_of(path), where=str(path), target=target, split=split)
+    if path.suffix.lower() in ugrid.SUFFIXES:
+        arrays = ugrid.graph_arrays(path)
+    else:
+        arrays = arrays_of(path)
+    return graph_from_arrays(arrays, where=str(path), target=target, split=split)
 
 
 def arrays_of(path: Path) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts
 from scitoolkit.graphs.node_graph import NodeGraph
+from scitoolkit.graphs.ugrid import field_facts, is_ugrid
 from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate.stages import DataStages, Parts
 
@@ -25,8 +26,12 @@ class NodeData(DataStages):
         return NodeGraph(config, path)
 
     def facts(self, config: GraphConfig, data: NodeGraph) -> DataFacts:
-        """Return node features, edge inputs and target."""
-        return node_facts(data.inputs, config.data.target, data.num_outputs)
+        """Return node features, edge inputs and target; of a mesh, its fields and their times."""
+        facts = node_facts(data.inputs, config.data.target, data.num_outputs)
+        if not is_ugrid(data.path):
+            return facts
+        fields = field_facts(data.path)
+        return DataFacts((*facts.variables, *fields.variables), fields.dims)
 
     def accepts(self, config: GraphConfig) -> Accepts:
         """Allow graphs without labels."""

@@ -14,6 +14,7 @@ from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
 from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.graphs.targets import TargetName
+from scitoolkit.graphs.ugrid import is_ugrid, survey
 
 EDGES = ("edge_index", "adj_indptr", "indptr")
 """Arrays of which a file of a graph has one."""
@@ -21,6 +22,8 @@ EDGES = ("edge_index", "adj_indptr", "indptr")
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of a graph job that runs unchanged."""
+    if is_ugrid(data.one):
+        return _of_mesh(data)
     if is_graph_set(data.one):
         return _of_graph_set(data)
     if not _has(data.one, "y"):
@@ -66,6 +69,22 @@ def starter_of_links(data: DataToStart) -> str:
     lines.key("negatives", 1, "pairs without an edge for each edge, drawn in each epoch")
     optimizer = {"name": "adam", "lr": 0.01}
     lines.section("training", epochs=50, batch_size=4096, optimizer=optimizer)
+    return lines.text()
+
+
+def _of_mesh(data: DataToStart) -> str:
+    """Return the configuration of the change of fields on a mesh to the next time."""
+    mesh = survey(data.one)
+    lines = CommentedLines(
+        f"{', '.join(mesh.fields)} on the {mesh.location}s of {mesh.mesh}: the change to the next "
+        f"{mesh.time} from the values around each {mesh.location}."
+    )
+    for name, why in mesh.left_out.items():
+        lines.comment(f"{name} is left out: {why}")
+    lines.key("domain", "graphs")
+    lines.section("data", path=str(data.written[0]), target="values", normalise="standard")
+    lines.section("model", name="sage", hidden=64, dropout=0.0)
+    lines.section("training", epochs=200, optimizer={"name": "adam", "lr": 0.005})
     return lines.text()
 
 

@@ -341,8 +341,8 @@ def _require_grid(header: FileHeader, channel: Channel, options: Options) -> Non
         f"an unstructured mesh: {(numbered or space)[-1]} numbers its cells",
         where=f"{header.path}: variable {channel.array.path}",
         allowed="rows on a grid with a dim for each direction",
-        fix="interpolate to a grid, or write cells and neighbours as the nodes and edges of a "
-        "graph in .npz for scitoolkit init graph",
+        fix="interpolate to a grid, or scitoolkit init graph on a file with the mesh by UGRID, or "
+        "with cells and neighbours as the nodes and edges of a graph in .npz",
     )
 
 
