@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -235,6 +236,7 @@ def start_from(model: Emulator, source: Emulator, config: EmulationConfig) -> No
     for part, former, section in pairs:
         _adopt_statistics(part, former)
         _adopt_layers(part, former)
+        untrained = copy.deepcopy(part.network.state_dict())
         for interleaved in (False, True):
             _adopt_network(part, former, section, interleaved=interleaved)
             if not (other := _other_outputs(part, former)):
@@ -246,6 +248,9 @@ def start_from(model: Emulator, source: Emulator, config: EmulationConfig) -> No
                 allowed="networks whose layers read channels after their other features",
                 fix="the variables of the weights, or a training from scratch",
             )
+        if config.start.new_variables == "random":
+            part.network.load_state_dict(untrained)
+            _adopt_network(part, former, section, interleaved=interleaved, random_inputs=True)
     freeze(model, config.start.frozen)
 
 
@@ -272,6 +277,7 @@ def _adopt_network(
     section: FieldModelConfig,
     *,
     interleaved: bool,
+    random_inputs: bool = False,
 ) -> None:
     width = [CONDITION_WIDTH] if part.conditions else []
 
@@ -285,6 +291,7 @@ def _adopt_network(
         (_inputs_of(former), _inputs_of(part)),
         (_outputs_of(former), _outputs_of(part)),
         interleaved=interleaved,
+        random_inputs=random_inputs,
     )
 
 

@@ -13,7 +13,8 @@ EXPONENTS = (0.0, 0.5, 1.0)
 PROVEN = 0.99
 BLOCKS = 4
 """Blocks of windows, each scaled by the others; two would widen twice as much as the change of the
-spread from all past windows to later ones does."""
+spread from all past windows to later ones does. On generated errors of 64 cells, 60 to 400 windows,
+with and without changing spreads, four cover nearest to what they state of none, 2, 4 and 8."""
 
 
 def error_model(errors: Array) -> tuple[Array, Array]:

@@ -55,7 +55,22 @@ def from_ase(
         *given_parameters(atoms),
         str(atoms.info.get("config_type", "")),
         (1.0, 1.0, 1.0) if labels is None else _weights(atoms, where),
+        frozenset() if labels is None else _unread(atoms),
     )
+
+
+_ELECTRONIC = re.compile(
+    "(?i:(.+_)?(charges?|mag(netic_)?mom(ent)?s?|spins?|(spin_)?multiplicity|dipoles?|"
+    "(electric|magnetic|external)_field|efield))"
+)
+
+
+def _unread(atoms: Any) -> frozenset[str]:
+    """Return the names of charges, moments and fields of an `ase.Atoms` that are not zero."""
+    results = {} if atoms.calc is None else atoms.calc.results
+    values = {**results, **atoms.arrays, **atoms.info}
+    named = {name for name in values if _ELECTRONIC.fullmatch(name)}
+    return frozenset(n for n in named if _is_numeric(values[n]) and np.any(values[n]))
 
 
 def _weights(atoms: Any, where: str) -> tuple[float, float, float]:

@@ -106,6 +106,8 @@ class Configuration:
         atom_parameters: (N, A) parameters of the atoms (aparam), or None.
         config_type: kind of configuration that the file states, such as `bulk`; "" if none.
         weights: of the frame's energy, forces and virial in a loss, (3,).
+        unread: names of charges, magnetic moments and fields that are not zero: no model reads
+            them, although the energy may depend on them.
     """
 
     species: Array
@@ -120,6 +122,7 @@ class Configuration:
     atom_parameters: Array | None = None
     config_type: str = ""
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    unread: frozenset[str] = frozenset()
 
 
 class AtomsSource(Protocol):
@@ -251,6 +254,13 @@ class AtomsCollection:
         moved = [f.forces for f in frames if f.forces is not None and len(f.species) > 1]
         if moved and not any(f.any() for f in moved):
             raise DataError("all forces are zero", where=where, fix="data.labels.forces_key=NAME")
+        unread = sorted(set[str]().union(*(frame.unread for frame in frames)))
+        if unread:
+            log.warning(
+                "%s: not read: %s; frames that differ in these alone contradict each other",
+                where,
+                ", ".join(unread),
+            )
         if self._labels.length_unit is None:
             _check_lengths(frames, where)
 

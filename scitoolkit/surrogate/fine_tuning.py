@@ -74,6 +74,7 @@ def adopt_channels(
     outputs: tuple[Sequence[object], Sequence[object]],
     *,
     interleaved: bool = False,
+    random_inputs: bool = False,
 ) -> None:
     """Copy the weights of a network of the same kind with fewer channels, or in another order.
 
@@ -87,6 +88,7 @@ def adopt_channels(
         inputs: names of the input channels, (of `source`, of `network`), distinct.
         outputs: names of the output channels, likewise.
         interleaved: whether one entry of each channel follow each other, if a channel has several.
+        random_inputs: leave the weights of further input channels as they are in `network`.
 
     Raises:
         ConfigError: weights that depend on the channels in another way.
@@ -108,7 +110,7 @@ def adopt_channels(
                 f"weight {name} has shape {list(tensor.shape)}, not {shape}", where="start.path"
             )
         values = tensor.clone()
-        for dim in growing[0].get(name, {}):
+        for dim in () if random_inputs else growing[0].get(name, {}):
             further = [i for i, where in enumerate(entries[dim]) if where is None]
             values.index_fill_(dim, torch.tensor(further, dtype=torch.long), 0.0)
         tensor.copy_(_placed(values, old[name], entries))

@@ -205,7 +205,7 @@ def beside_truth(
     select: Mapping[str, int] | None = None,
     unit: str | None = None,
 ) -> list[Panel]:
-    """Return maps of a truth, of predictions, and of their `error` with a scale of its own.
+    """Return maps of a truth, of predictions, and of their `error` on a separate scale.
 
     Args:
         labels: of the maps, by kind.

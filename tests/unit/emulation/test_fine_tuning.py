@@ -103,6 +103,21 @@ def test_training_starts_at_the_trained_emulator(plan, campaign, model, variable
         assert bool(torch.isfinite(parameter.grad).all())
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: f"{m['name']}{m.get('patch', '')}")
+def test_random_weights_of_new_inputs_are_the_only_difference_from_zero_ones(plan, campaign, model):
+    run = api.train(plan(model=model)).path
+    path = plan(campaign("new", 10, speed=1.0), ("w", "u"), model=model)
+    zero, random = (
+        dict(prepare(started(path, run, new_variables=way)).model.named_parameters())
+        for way in ("add", "random")
+    )
+    changed = [name for name in zero if not torch.equal(zero[name], random[name])]
+    assert changed
+    for name in changed:
+        differs = zero[name] != random[name]
+        assert (zero[name][differs] == 0).all()
+
+
 @pytest.mark.parametrize("conditioning", ["channels", "film"])
 def test_a_further_parameter_and_transport(plan, campaign, conditioning):
     more = {"transport": {"x": 4}, "conditioning": conditioning}

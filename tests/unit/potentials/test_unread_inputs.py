@@ -8,6 +8,7 @@ import pytest
 from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.db import connect
 from pydantic import ValidationError
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
@@ -66,6 +67,31 @@ def test_inputs_that_no_model_reads_are_told(tmp_path, caplog, name, shape, mess
     with caplog.at_level(logging.WARNING):
         PotentialJob().check(job(path))
     assert message in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["xyz", "db"])
+def test_charges_and_magnetic_moments_that_no_model_reads_are_told(tmp_path, caplog, suffix):
+    frames = [bulk("Fe", "bcc", a=2.9, cubic=True) for _ in range(4)]
+    for number, atoms in enumerate(frames):
+        atoms.rattle(0.1, seed=number)
+        atoms.set_initial_magnetic_moments([2.0, -2.0])
+        atoms.info.update(total_charge=float(number), spin=0.0, name=f"charge {number}")
+        results = {"energy": -8.0 - number, "forces": np.full((2, 3), 0.1), "charges": [0.1, -0.1]}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+    path = tmp_path / f"iron.{suffix}"
+    if suffix == "db":
+        with connect(path) as database:
+            for atoms in frames:
+                database.write(atoms, total_charge=atoms.info["total_charge"])
+    else:
+        ase.io.write(path, frames)
+    with caplog.at_level(logging.WARNING):
+        open_atoms(path).check()
+    (line,) = [line for line in caplog.messages if "not read" in line]
+    names = line.partition("not read: ")[2].partition(";")[0].split(", ")
+    assert {"initial_magmoms", "total_charge"} < set(names)
+    assert any(name in names for name in ("charge", "charges"))
+    assert not {"spin", "name"} & set(names)
 
 
 def test_a_cutoff_without_neighbours_is_refused(tmp_path):
