@@ -10,6 +10,7 @@ periodic directions without a lattice vector, positions whose distances contradi
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -620,7 +621,7 @@ def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
         distances = np.linalg.norm(offsets, axis=-1)
         np.fill_diagonal(distances, np.inf)
         return float(np.median((distances / sums).min(axis=1)))
-    vectors = np.asarray(frame.cell, np.float64)[periodic]
+    vectors = _reduced(np.asarray(frame.cell, np.float64)[periodic])
     inverse = np.linalg.pinv(vectors)
     # The pseudo-inverse gives coordinates along the periodic vectors only: components across them,
     # of slabs and wires, stay as they are.
@@ -628,12 +629,37 @@ def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
     nearest = _nearest(offsets, np.zeros((1, len(vectors))), vectors, sums)
     # Column i of the inverse is normal to all other vectors, with length 1 / height along vector i.
     heights = 1 / np.linalg.norm(inverse, axis=0)
-    # Within half a height of the cell the rounded image is the nearest; else more are compared.
-    if not (nearest * sums.max() <= heights.min() / 2).all():
-        images = np.stack(np.meshgrid(*[(-1, 0, 1)] * len(vectors), indexing="ij"), -1)
+    shortest = np.linalg.norm(vectors, axis=1).min()  # of an atom to its image
+    nearest = np.minimum(nearest, shortest / np.diagonal(sums)[: len(nearest)])
+    # A nearer image is at most so many steps away, since rounding left half a height each way.
+    steps = np.floor(nearest.max() * sums.max() / heights + 0.5).astype(int)
+    if steps.any():
+        ranges = [np.arange(-most, most + 1) for most in steps]
+        images = np.stack(np.meshgrid(*ranges, indexing="ij"), -1)
         nearest = _nearest(offsets, images.reshape(-1, len(vectors)), vectors, sums)
     ratio = float(np.median(nearest))
     return ratio if len(radii) > 1 or ratio < ISOLATED_RATIO else None
+
+
+def _reduced(vectors: Array) -> Array:
+    """Return vectors (D, 3) of the same lattice, each of which no other one shortens.
+
+    A cell of b + 4 a in place of b has small heights, so that many images would be compared.
+    """
+    vectors = vectors.copy()
+    for _ in range(100):  # each round shortens a vector; a few suffice
+        before = vectors.copy()
+        for i, j in itertools.permutations(range(len(vectors)), 2):
+            squared = vectors[j] @ vectors[j]
+            if not squared > 0:
+                continue
+            steps = np.round(vectors[i] @ vectors[j] / squared)
+            shorter = vectors[i] - steps * vectors[j]
+            if shorter @ shorter < (vectors[i] @ vectors[i]) * (1 - 1e-12):
+                vectors[i] = shorter
+        if np.array_equal(before, vectors):
+            break
+    return vectors
 
 
 def _nearest(offsets: Array, images: Array, vectors: Array, sums: Array) -> Array:

@@ -89,14 +89,17 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = next((line for line in file if line.strip() and not line.startswith("#")), "")
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            lines = list(file)
+        comments = {n for n, line in enumerate(lines) if line.lstrip().startswith("#")}
+        first = next((s for n, s in enumerate(lines) if s.strip() and n not in comments), "")
         separator = csv.Sniffer().sniff(first, ",;\t|").delimiter if first else ","
     except csv.Error:
         separator = ","  # one column
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot be read ({error})", where=str(path)) from None
-    options: dict[str, Any] = {"sep": separator, "comment": "#", "skipinitialspace": True}
+    # pandas' `comment` would cut a line at any "#", as in "well #3".
+    options: dict[str, Any] = {"sep": separator, "skiprows": comments, "skipinitialspace": True}
     try:
         # With semicolons between columns, a comma is the decimal point.
         decimal = "," if separator == ";" else "."

@@ -13,7 +13,14 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.atoms import Configuration, LabelConfig, checked, open_atoms, packages_for
+from scitoolkit.io.atoms import (
+    Configuration,
+    LabelConfig,
+    bond_ratio,
+    checked,
+    open_atoms,
+    packages_for,
+)
 from scitoolkit.io.elements import COVALENT_RADII
 
 DATASETS = Path(__file__).parents[3] / "datasets"
@@ -145,3 +152,14 @@ def test_the_covalent_radii_are_those_of_ase():
     numbers = [ase.data.atomic_numbers[name] for name in COVALENT_RADII]
     assert numbers == [*range(1, 97)]
     assert ase.data.covalent_radii[numbers].tolist() == [*COVALENT_RADII.values()]
+
+
+def test_the_nearest_images_of_skewed_cells_are_those_of_the_lattice():
+    species, positions = np.array(["Fe", "H"]), np.array([[0.0, 0, 0], [0.2, 1.2, 2.0]])
+    a, b, c = np.diag([3.0, 3.0, 9.0])
+    for periodic in ([True, True, True], [True, True, False]):
+        ratios = [
+            bond_ratio(Configuration(species, positions, np.array(cell), np.array(periodic)))
+            for cell in ([a, b, c], [a, b + 4 * a, c], [a - 2 * (b + 4 * a), b + 4 * a, c])
+        ]
+        np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)

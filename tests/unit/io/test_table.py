@@ -55,6 +55,13 @@ def test_decimal_commas_comments_and_a_mark_at_the_start(tmp_path):
     assert open_table(path)["u"].values.tolist() == [1.5, 2.5]
 
 
+def test_a_hash_inside_a_line_begins_no_comment(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = "2001-01-01,well #3,1.5\n  # moved\n2001-01-02,well 3,2.5\n2001-01-03,well 4,3.5\n"
+    path.write_text("# wells\n#\ntime,site,flow\n" + rows)
+    assert open_table(path)["flow"].values.tolist() == [1.5, 2.5, 3.5]
+
+
 @pytest.mark.parametrize("step", [1 / 365, 1 / 4, 7 / 365.25])
 def test_decimal_years_of_other_steps_are_days_within_one(step):
     numbers = 1990 + np.arange(40) * step
