@@ -35,6 +35,7 @@ from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
 from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
+from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
 from scitoolkit.io.stream import StreamedVariable, stream_fields
@@ -199,7 +200,7 @@ def _drivers(
         if not names:
             raise ConfigError("every input is computed by a step", where="predict --forcing")
         # A step takes its inputs at its beginning: the first at the last sample of the file.
-        times = np.concatenate([data.times[-1:], ahead[:-1]])
+        times = np.concatenate(of_one_kind([data.times[-1:], ahead[:-1]]))
         drivers = open_drivers(trained, forcing, names, data, times)
         channels = set(drivers.data.layout.variables)
     try:
@@ -253,7 +254,8 @@ def _step_lengths(layout: Layout, data: Data, ahead: np.ndarray) -> np.ndarray |
     if layout.step_range is None or not len(ahead):
         return None
     factor, offset = data.lines.get(STEP, (1.0, 0.0))
-    lengths = np.diff(numbers_of(np.concatenate([data.times[-1:], ahead]))) * factor + offset
+    times = np.concatenate(of_one_kind([data.times[-1:], ahead]))
+    lengths = np.diff(numbers_of(times)) * factor + offset
     wrong = ~within(lengths, layout.step_range)
     if wrong.any():
         low, high = layout.step_range

@@ -12,6 +12,7 @@ from scitoolkit.emulation.variables import STEP
 from scitoolkit.io.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.layouts import TIME, Array
+from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates, seconds_of
 
 _SLACK = 0.1
@@ -51,6 +52,7 @@ def times_of(campaign: Campaign) -> np.ndarray | None:
     segments = campaign.segments
     parts = [segments.times(k, campaign.options, campaign.arrays) for k in range(len(segments))]
     values = [part.values for part in parts if part is not None]
+    values = of_one_kind(values)
     if len(values) < len(parts) or len({v.dtype.kind for v in values}) > 1:
         return None
     times = np.concatenate(values)

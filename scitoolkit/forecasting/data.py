@@ -26,6 +26,7 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.coordinates import check_field, check_time, spatial_dims, time_dim
+from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import convert, of_dataset
 from scitoolkit.io.split import blocked_split, window_starts
 from scitoolkit.io.time_axis import decimal_years, read_time_axis
@@ -187,7 +188,7 @@ def read_field(
     cells = xr.DataArray(mask.reshape(shape), dims=space, coords=field.drop_vars(drop).coords)
     times = several[0].times
     if len(several) > 1:
-        stamps = np.concatenate([s.times.values for s in several])
+        stamps = np.concatenate(of_one_kind([s.times.values for s in several]))
         times = xr.DataArray(stamps, dims=time, name=time, attrs=times.attrs)
     first = np.cumsum([0, *(len(s.values) for s in several)]).tolist()
     breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]

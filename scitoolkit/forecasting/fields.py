@@ -32,6 +32,7 @@ from scitoolkit.forecasting.windows import Array, Series
 from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
+from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates, seconds_of
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import decimal_years
@@ -358,7 +359,7 @@ def read_drivers(
     """
     if not config.drivers:
         return None
-    wanted = times.values if ahead is None else np.concatenate([times.values, ahead])
+    wanted = np.concatenate(of_one_kind([times.values, *([] if ahead is None else [ahead])]))
     return np.stack([_driver(d, config, wanted) for d in config.drivers], axis=1)
 
 

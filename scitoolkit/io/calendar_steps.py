@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.dates import in_finest_unit, seconds_since, with_year_number, year_number
 
 _MONTH_DAYS, _DRIFT = 27.0, 3
 """Steps above so many days may be months, whose days of the month differ by at most `_DRIFT`."""
@@ -23,6 +24,7 @@ _YEAR_PARTS = {5: 73, 8: 46, 10: 37, 16: 23}
 """Length in days, and number in a year."""
 WEEKDAY = "day of five a week"
 _THURSDAY = np.datetime64("1970-01-01")
+_YEAR = 366 * 86400
 _LEAP_DAY = 59
 """Days of a year before 29 February."""
 
@@ -139,8 +141,9 @@ def months_as_days(
     out = np.full(months.shape, np.nan)
     for place in zip(*np.nonzero(finite), strict=True):
         year, month = divmod(first.month - 1 + int(whole[place]), 12)
-        begin = first.replace(year=first.year + year, month=month + 1)
-        after = first.replace(year=first.year + year + month // 11, month=(month + 1) % 12 + 1)
+        year += year_number(first)
+        begin = with_year_number(first, year, month=month + 1)
+        after = with_year_number(first, year + month // 11, month=(month + 1) % 12 + 1)
         number, end = cftime.date2num([begin, after], days, calendar)
         out[place] = number + max(part[place], 0.0) * (end - number)
     return out, {**named, "units": days}
@@ -200,6 +203,12 @@ def times_after(times: np.ndarray, count: int) -> np.ndarray:
         >>> times_after(np.array(["2001-11-30", "2001-12-31"], "M8[D]"), 2).astype(str).tolist()
         ['2002-01-31', '2002-02-28']
     """
+    if times.dtype == "M8[ns]" and len(times) > 1:
+        # Beyond 2262 in a coarser unit; a month or year that is begun is needed whole.
+        longest = np.diff(seconds_since(times, times[0])).max() * (count + 2) + _YEAR
+        end = times[-1].astype("M8[s]") + np.timedelta64(int(longest), "s")
+        if in_finest_unit(end[None]).dtype != times.dtype:
+            return in_finest_unit(times_after(times.astype("M8[us]"), count))
     dated = times.dtype.kind == "M" or hasattr(times.flat[0], "calendar")
     steps = calendar_steps(times) if dated else None
     if steps is not None:
@@ -216,24 +225,6 @@ def times_after(times: np.ndarray, count: int) -> np.ndarray:
     if abs(delta - median) > 0.01 * abs(median):  # the last step is a gap
         delta = median
     return np.array([times[-1] + k * delta for k in range(1, count + 1)])
-
-
-def seconds_since_first(times: np.ndarray) -> np.ndarray:
-    """Return the seconds (T,) float64 since the first of the times, also over centuries.
-
-    The difference of datetime64[ns] is wrong beyond 292 years: whole seconds are subtracted.
-
-    Args:
-        times: (T,) datetime64 of any unit.
-
-    Example:
-        >>> times = np.array(["1700-01-01", "2000-01-01"], "M8[ns]")
-        >>> seconds_since_first(times) / 86400
-        array([     0., 109572.])
-    """
-    second = np.timedelta64(1, "s")
-    whole = times.astype("M8[s]")
-    return (whole - whole[0]) / second + ((times - whole) - (times[0] - whole[0])) / second
 
 
 def _civil(times: np.ndarray) -> _Civil | None:
@@ -253,7 +244,7 @@ def _civil(times: np.ndarray) -> _Civil | None:
             ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(int),
             (dates - years).astype(int),
             ((years + 1).astype("M8[D]") - years.astype("M8[D]")).astype(int),
-            seconds_since_first(times),
+            seconds_since(times, times[0]),
             make,
         )
     if times.dtype.kind != "O" or not hasattr(times.flat[0], "calendar"):
@@ -261,17 +252,17 @@ def _civil(times: np.ndarray) -> _Civil | None:
     last = times[-1]
 
     def make_cftime(year: int, month: int, day: int) -> Any:
-        return last.replace(year=year, month=month + 1, day=day + 1)
+        return with_year_number(last, year, month=month + 1, day=day + 1)
 
     return _Civil(
-        np.array([t.year for t in times]),
+        np.array([year_number(t) for t in times]),
         np.array([t.month - 1 for t in times]),
         np.array([t.day - 1 for t in times]),
         np.array([t.daysinmonth for t in times]),
         np.array([t.dayofyr - 1 for t in times]),
         np.array([(t.replace(month=12, day=1).dayofyr - 1) for t in times])
         + np.array([t.replace(month=12, day=1).daysinmonth for t in times]),
-        np.array([(t - times[0]).total_seconds() for t in times]),
+        seconds_since(times, times[0]),
         make_cftime,
     )
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from scitoolkit.core.data_differences import packed_dates
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.dates import in_finest_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,8 +127,6 @@ _PARTS = ("year", "month", "day", "hour")
 
 def _with_joined_dates(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with one column of times for columns year, month (and day, and hour)."""
-    import pandas as pd
-
     columns = {str(c).strip().lower(): c for c in table.columns if table[c].dtype.kind in "iu"}
     parts = [columns[name] for name in _PARTS if name in columns]
     if not {"year", "month"} <= columns.keys() or {"time", "date"} & columns.keys():
@@ -135,12 +134,15 @@ def _with_joined_dates(table: pd.DataFrame) -> pd.DataFrame:
     wanted = {name: table[columns[name]] for name in _PARTS if name in columns}
     if not wanted["month"].between(1, _MONTHS).all():
         return table
-    try:
-        times = pd.to_datetime({"day": 1, **wanted})
-    except ValueError:
+    whole = {name: column.to_numpy(np.int64) for name, column in wanted.items()}
+    # pandas joins the digits of the parts, which fails for years of other than four.
+    months = (12 * (whole["year"] - 1970) + whole["month"] - 1).astype("M8[M]")
+    days = months.astype("M8[D]") + (whole.get("day", np.int64(1)) - 1)
+    if np.abs(whole["year"]).max(initial=0) >= _LAST_YEAR or (days.astype("M8[M]") != months).any():
         return table
     rest = table.drop(columns=parts)
-    rest.insert(0, "time", times.dt.strftime("%Y-%m-%dT%H:%M:%S"))
+    hours = np.asarray(whole.get("hour", 0), np.int64).astype("m8[h]")
+    rest.insert(0, "time", days.astype("M8[s]") + hours)
     return rest
 
 
@@ -154,6 +156,8 @@ def _words_in(column: pd.Series) -> str:
 
 
 _MONTHS, _LAST_DAY = 12, 31
+_LAST_YEAR = 1e11
+"""Larger numbers are no years: seconds of datetime64 end at 292 billion."""
 _UNEVEN = 0.2
 """Share of the median step by which months and quarters differ at most."""
 
@@ -178,6 +182,8 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     """Return times (row) as datetime64, or as numbers that are no dates."""
     import pandas as pd
 
+    if column.dtype.kind == "M":  # of columns year and month
+        return in_finest_unit(column.to_numpy())
     if column.dtype.kind not in "biuf":
         day_first = _day_first(column, where)
         if column.astype(str).str.fullmatch(r"[A-Za-z]{3}[- ]\d\d").all():  # Jan-98, of Excel
@@ -189,7 +195,7 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
             raise DataError(f"unreadable dates ({text})", where=f"{where}: {column.name}") from None
         if dates.isna().any():
             raise DataError("a time is missing", where=f"{where}: {column.name}")
-        return dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]")
+        return in_finest_unit(dates.dt.tz_localize(None).to_numpy())
     numbers = column.to_numpy(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError("a time is missing", where=f"{where}: {column.name}")
@@ -258,8 +264,8 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
         years: whether whole numbers are years.
 
     Returns:
-        (T,) datetime64[ns]; decimal years that are months begin at the first, or, if they state
-        the middle, at the 15th of their months.
+        (T,) datetime64[ns], or [us] before 1678 and after 2261; decimal years that are months begin
+        at the first, or, if they state the middle, at the 15th of their months.
 
     Example:
         >>> dates_of_numbers(np.array([1980.04, 1980.12, 1980.21])).astype("M8[D]").tolist()
@@ -276,16 +282,15 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
     kind = packed_dates(dim)
     if kind == "YYYYDDD":
         first_days = (numbers // 1000 - 1970).astype(np.int64).astype("M8[Y]").astype("M8[D]")
-        return (first_days + (numbers % 1000 - 1).astype(np.int64)).astype("M8[ns]")
+        return in_finest_unit(first_days + (numbers % 1000 - 1).astype(np.int64))
     if kind in ("YYYYMM", "YYYYMMDD"):
         whole = numbers.astype(np.int64)
         days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)
         months = whole // 100 if kind == "YYYYMMDD" else whole
         first = (months // 100 - 1970) * 12 + months % 100 - 1
-        dates = first.astype("M8[M]").astype("M8[D]") + days
-        return dates.astype("M8[ns]")
-    if years and (numbers == numbers.round()).all():
-        return (numbers.astype(np.int64) - 1970).astype("M8[Y]").astype("M8[ns]")
+        return in_finest_unit(first.astype("M8[M]").astype("M8[D]") + days)
+    if years and (numbers == numbers.round()).all() and np.abs(numbers).max() < _LAST_YEAR:
+        return in_finest_unit((numbers.astype(np.int64) - 1970).astype("M8[Y]"))
     return _of_decimal_years(numbers, step) if kind == "decimal years" else numbers
 
 
@@ -296,14 +301,14 @@ def _of_decimal_years(numbers: np.ndarray, step: float) -> np.ndarray:
         begin = np.floor(months.min() + _PHASE)
         middle = months.min() - begin > 0.25
         dates = (begin + away.round()).astype(np.int64).astype("M8[M]").astype("M8[D]")
-        return (dates + 14 * middle).astype("M8[ns]")
+        return in_finest_unit(dates + 14 * middle)
     year = np.floor(numbers).astype(np.int64)
     begin_of_year = (year - 1970).astype("M8[Y]").astype("M8[s]")
     length = (year - 1969).astype("M8[Y]").astype("M8[s]") - begin_of_year
     seconds = (numbers - year) * length.astype(np.float64)
     unit = 86400.0 if step > 0.9 / 366 else 3600.0
     whole = (np.round(seconds / unit) * unit).astype("m8[s]")
-    return (begin_of_year + whole).astype("M8[ns]")
+    return in_finest_unit(begin_of_year + whole)
 
 
 def _panel(table: pd.DataFrame, column: str, texts: list[str], where: str) -> xr.Dataset:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scitoolkit.io.dates import in_finest_unit
 from scitoolkit.io.roles import TIME_NAMES
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def with_text_times(dataset: xr.Dataset) -> xr.Dataset:
             dates = np.where(
                 np.isnan(seconds), np.datetime64("NaT"), np.datetime64(0, "us") + since
             )
-            made = dataset.assign_coords({dim: dates.astype("datetime64[ns]")})
+            made = dataset.assign_coords({dim: in_finest_unit(dates)})
             made.set_close(dataset.close)
             return made
     return dataset

@@ -13,8 +13,9 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.calendar_steps import calendar_steps, seconds_since_first
+from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.coordinates import check_time, time_dim
+from scitoolkit.io.dates import seconds_since, with_year_number, year_number
 
 # Calendar months differ by 10 %, leap years by 0.3 %, which are not breakpoints; shorter steps must
 # be exact.
@@ -37,7 +38,7 @@ class TimeAxis:
     Attributes:
         days: (T,) float64, days since the first step; the stored numbers if they are not dates.
         phases: (T,) fraction of the year, in [0, 1); None without dates.
-        years: (T,) int64, calendar year; None without dates.
+        years: (T,) int64, calendar year, where 1 BC is 0; None without dates.
         calendar: CF name, or "none".
         step: median step, in the unit of `days`.
         breakpoints: uneven steps.
@@ -64,7 +65,8 @@ def decimal_years(times: np.ndarray) -> np.ndarray:
 
     Returns:
         float64 of the same shape. The fraction refers to the length of the date's year, which
-        handles leap years and 360-day calendars.
+        handles leap years and 360-day calendars. The year before 1 is 0, also in calendars that
+        have none.
 
     Example:
         >>> decimal_years(np.array(["2000-01-01", "2000-07-02", "2001-07-02T12"], "M8[s]"))
@@ -141,11 +143,13 @@ def _breakpoints(steps: np.ndarray, step: float, dates: bool) -> tuple[Breakpoin
 def _from_datetime64(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     day = np.timedelta64(1, "D")
     year = times.astype("datetime64[Y]")
-    begin = year.astype(times.dtype)
-    length = ((year + np.timedelta64(1, "Y")).astype(times.dtype) - begin) / day
+    # The year of a date in nanoseconds may begin before them, or end after them.
+    begin = year.astype("M8[s]")
+    length = ((year + np.timedelta64(1, "Y")).astype("M8[s]") - begin) / day
+    whole = times.astype("M8[s]")
     return (
-        seconds_since_first(times) / 86400,
-        (times - begin) / day / length,
+        seconds_since(times, times[0]) / 86400,
+        ((whole - begin) / day + (times - whole) / day) / length,
         year.astype(np.int64) + 1970,
     )
 
@@ -157,6 +161,6 @@ def _from_cftime(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     phases = []
     for t in times:
         begin = t.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
-        phases.append(days(t - begin) / days(begin.replace(year=t.year + 1) - begin))
+        phases.append(days(t - begin) / days(with_year_number(begin, year_number(t) + 1) - begin))
     since = np.array([days(t - times[0]) for t in times])
-    return since, np.array(phases), np.array([t.year for t in times], dtype=np.int64)
+    return since, np.array(phases), np.array([year_number(t) for t in times], dtype=np.int64)

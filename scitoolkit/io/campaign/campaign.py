@@ -42,6 +42,7 @@ from scitoolkit.io.campaign.places import require_same_places
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.campaign.staggered import centred
 from scitoolkit.io.campaign.turns import find_turns
+from scitoolkit.io.dates import joined_times
 from scitoolkit.io.fields import PathLike
 from scitoolkit.io.roles import role_by_metadata
 
@@ -170,14 +171,13 @@ class Campaign:
     @cached_property
     def times(self) -> xr.Variable | None:
         """The decoded times of the first simulation, (rows,); None without times."""
-        import xarray as xr
 
         dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
         parts = [self.segments.times(int(k), self.options, self.arrays) for k in first]
         timed = [p for p in parts if p is not None]
         if len(timed) < len(parts):
             return None
-        return timed[0] if len(timed) == 1 else xr.Variable.concat(timed, dim=dim)
+        return timed[0] if len(timed) == 1 else joined_times(timed, dim)
 
     def template(self) -> xr.Dataset:
         """Return the first simulation as a dataset with coordinates and units.

@@ -27,6 +27,7 @@ from scitoolkit.io.campaign.parameters import (
 from scitoolkit.io.campaign.rows import CampaignRows, Rows, row_sets
 from scitoolkit.io.campaign.split import CampaignSplit, SplitRows, split_campaign
 from scitoolkit.io.campaign.windows import CampaignWindows
+from scitoolkit.io.dates import joined_times
 from scitoolkit.io.fields import PathLike
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class OpenCampaign:
         timed = [t for t in times if t is not None]
         coordinates: dict[str, Any] = dict(campaign.coordinates_of(simulation))
         if len(timed) == len(times):
-            coordinates[dim] = xr.Variable.concat(timed, dim=dim)
+            coordinates[dim] = joined_times(timed, dim)
         return xr.Dataset(variables, coordinates)
 
     def split(self, **sizes: Any) -> SplitRows:

@@ -15,6 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.rows import CampaignRows, row_sets
+from scitoolkit.io.dates import of_one_kind, seconds_since
 
 _logger = get_logger(__name__)
 _MAX_SIMULATIONS, _MAX_READS = 500, 500
@@ -71,7 +72,7 @@ def _state(campaign: Campaign, sets: list[CampaignRows], row: int) -> bytes:
 
 
 def _clocks(campaign: Campaign) -> list[np.ndarray] | None:
-    """Return the times of each simulation in one unit, (rows,) float64; None if unknown."""
+    """Return the times of each simulation since the first, (rows,) float64; None if unknown."""
     if campaign.index.num_simulations > _MAX_SIMULATIONS:
         return None
     parts: list[list[np.ndarray]] = [[] for _ in campaign.labels]
@@ -83,13 +84,9 @@ def _clocks(campaign: Campaign) -> list[np.ndarray] | None:
         if times is None:
             return None
         parts[simulation].append(times.values)
-    whole = [np.concatenate(part) for part in parts]
-    kinds = {values.dtype.kind for values in whole}
-    if len(kinds) > 1 or not kinds <= set("Miuf"):
-        return None
-    return [
-        v.astype("datetime64[ns]").astype(np.int64) / 1e9
-        if v.dtype.kind == "M"
-        else v.astype(np.float64)
-        for v in whole
-    ]
+    joined = iter(of_one_kind([values for part in parts for values in part]))
+    whole = [np.concatenate([next(joined) for _ in part]) for part in parts]
+    try:
+        return [seconds_since(values, whole[0][0]) for values in whole]
+    except TypeError:
+        return None  # of two calendars, or of numbers and dates

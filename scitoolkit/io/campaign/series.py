@@ -26,6 +26,7 @@ from scitoolkit.io.campaign.headers import StoredArray
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
 from scitoolkit.io.campaign.row_times import GAP, gaps_of, unpacked
 from scitoolkit.io.coordinates import require_increasing
+from scitoolkit.io.dates import of_one_kind, seconds_since
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -418,13 +419,13 @@ def _clocks(series: Sequence[FileRows]) -> list[np.ndarray]:
     for one in series:
         if _is_date(one) != _is_date(first):
             raise _other_clock(one, first)
-    decoded = [_decoded(s) for s in series]
+    decoded = of_one_kind([_decoded(s) for s in series])
     # Counted from a date of the files: float64 resolves half a microsecond over a century.
     origin = decoded[0][0]
     try:
-        return [np.array([_difference(v, origin) for v in values]) for values in decoded]
+        return [1e9 * seconds_since(values, origin) for values in decoded]
     except TypeError:  # dates of two calendars have no difference
-        other = next(s for s in series if s.clock[1] != first.clock[1])
+        other = next((s for s in series if s.clock[1] != first.clock[1]), series[-1])
         raise _other_clock(other, first) from None
 
 
@@ -462,13 +463,6 @@ def _decoded(series: FileRows) -> np.ndarray:
     times = series.times("time")
     assert times is not None
     return times.values
-
-
-def _difference(later: Any, earlier: Any) -> float:
-    gap = later - earlier
-    if isinstance(gap, np.timedelta64):
-        return float(gap / np.timedelta64(1, "ns"))
-    return float(gap.total_seconds() * 1e9 if hasattr(gap, "total_seconds") else gap)
 
 
 def require_same_step(

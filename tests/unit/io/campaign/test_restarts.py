@@ -34,7 +34,11 @@ def check(folder, **sizes):
         (("first", "longer"), (slice(0, 11), slice(0, 20))),
     ],
 )
-@pytest.mark.parametrize("attrs", [HOURS, {}])
+@pytest.mark.parametrize(
+    "attrs",
+    # The second file begins where datetime64[ns] does, the first before it.
+    [HOURS, {}, {"units": "days since 1500-01-01"}, {"units": "days since 1677-09-15"}],
+)
 def test_rows_of_one_solution_are_in_one_part(tmp_path, names, rows, attrs):
     for name, part in zip(names, rows, strict=True):
         write(tmp_path / f"{name}.nc", part, attrs=attrs)
