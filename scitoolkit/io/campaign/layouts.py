@@ -421,16 +421,27 @@ class Plain(Layout):
                 len(shapes[path]) != 1,
             )
         )
-        # Most files have one such variable, or no groups.
-        if not any("/" in path for path in candidates):
+        fields = list(fields)
+        # Most files have no groups.
+        if not any("/" in path for path in (*candidates, *fields)):
             return header.get(candidates[0]) if candidates else None
+        # Fields of one group and scales have the same times.
+        fields = list(
+            {
+                (
+                    f.rpartition("/")[0],
+                    header.variables[f].scales if f in header.variables else (),
+                ): f
+                for f in reversed(fields)
+            }.values()
+        )[::-1]
         first: StoredArray | None = None
         for number, field in enumerate(fields or [""]):
             own = next((p for name in _leaves(candidates) if (p := _seen(header, name, field))), "")
             times = header.get(own)
             if number and not _same_values(first, times):
                 raise DataError(
-                    f"{field} has other times than {next(iter(fields))}",
+                    f"{field} has other times than {fields[0]}",
                     where=str(header.path),
                     allowed="fields of one group, or with the same times",
                     fix="read each group by itself",

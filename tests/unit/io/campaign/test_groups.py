@@ -64,6 +64,16 @@ def test_a_group_without_a_coordinate_takes_none_from_beside_it(tmp_path):
     assert (data["u_b"] == 1000).all()
 
 
+def test_a_dim_of_a_group_hides_the_times_around_it(tmp_path):
+    path = write(tmp_path / "g.nc", without=[("b", "time")])
+    with h5netcdf.File(path, "a") as file:
+        file.dimensions["time"] = ROWS
+        file.create_variable("time", ("time",), data=50 + np.arange(6.0))
+    for name, times in (("u_a", TIMES["a"].tolist()), ("u_b", None)):
+        data = open_campaign(path, [name], select={"level": 500}).dataset(0)
+        assert (data.time.values.tolist() if "time" in data.coords else None) == times
+
+
 @pytest.mark.parametrize(
     ("other", "text"),
     [({"latitudes": LATITUDES}, "other points along lat"), ({"times": TIMES}, "other times than")],
