@@ -50,7 +50,7 @@ def with_steps(campaign: Campaign, lead: int) -> Campaign:
 def times_of(campaign: Campaign) -> np.ndarray | None:
     """Return the decoded times of all rows, (rows,); None if a file has none."""
     segments = campaign.segments
-    parts = [segments.times(k, campaign.options) for k in range(len(segments.count))]
+    parts = [segments.times(k, campaign.options, campaign.arrays) for k in range(len(segments))]
     values = [part.values for part in parts if part is not None]
     values = of_one_kind(values)
     if len(values) < len(parts) or len({v.dtype.kind for v in values}) > 1:

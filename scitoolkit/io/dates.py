@@ -38,6 +38,17 @@ def in_finest_unit(dates: np.ndarray) -> np.ndarray:
     return dates.astype(f"M8[{unit}]")
 
 
+def has_plain_years(dates: np.ndarray) -> bool:
+    """Return whether all years of datetime64 dates are 1 to 9999, as texts of dates have them.
+
+    Example:
+        >>> has_plain_years(np.array(["0850-01-01", "-0500-01-01"], "M8[D]"))
+        False
+    """
+    years = dates[~np.isnat(dates)].astype("M8[Y]").astype(np.int64) + 1970
+    return bool(((years > 0) & (years < 10_000)).all())
+
+
 def of_one_kind(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return times that are to be joined as one kind: all cftime if some are, or of one unit.
 

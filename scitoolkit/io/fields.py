@@ -35,12 +35,13 @@ from scitoolkit.io.coordinates import (
     is_time,
     require_numbers,
 )
+from scitoolkit.io.dates import has_plain_years, of_one_kind, seconds_since
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.meanings import other_meaning
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
 from scitoolkit.io.table import WORDS, is_table, open_table
-from scitoolkit.io.text_times import with_text_times
+from scitoolkit.io.text_times import UNITS, with_text_times
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -157,6 +158,11 @@ def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
         encoding = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
         if variable.encoding.get("dtype") == np.float64:  # parts of the unit; float32 is coarse
             encoding["dtype"] = np.dtype(np.float64)
+        if variable.dtype.kind == "M" and not has_plain_years(variable.values):
+            # xarray counts from the first date, whose year no reader takes.
+            seconds = seconds_since(variable.values, np.datetime64(0, "s"))
+            plain[name] = (variable.dims, seconds, {**variable.attrs, **UNITS})
+            continue
         plain[name].encoding.update(encoding if is_time(variable) else {})
     return plain
 
@@ -249,11 +255,15 @@ def _open_many(
         dim = _shared_time_dim(parts[0], str(paths[0]))
         _require_same_units(parts, paths)
         _require_same_still(_read_parts(parts, variables), paths, dim)
+        alike = parts
         if all(dim in part.coords for part in parts):
-            parts.sort(key=lambda part: part[dim].values[0])
+            # Files on both sides of the range of datetime64[ns] have times of two kinds.
+            kinds = zip(parts, of_one_kind([part[dim].values for part in parts]), strict=True)
+            alike = [p.assign_coords({dim: p[dim].variable.copy(data=t)}) for p, t in kinds]
+            alike.sort(key=lambda part: part[dim].values[0])
         # `override` takes what has no time from the first file, with which the others agree by now.
         joined = xr.concat(
-            parts,
+            alike,
             dim=dim,
             data_vars="minimal",
             coords="minimal",

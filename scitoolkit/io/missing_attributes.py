@@ -34,7 +34,9 @@ def missing_numbers(attributes: Mapping[str, Any], dtype: np.dtype) -> tuple[flo
     numbers: list[float] = []
     for key in FILLS:
         stated = _array(key, attributes)
-        numbers += [float(n) for n in stated]
+        # Beyond 2^53, float64 does not tell the fill values of 64-bit integers from others.
+        large = stated.dtype.kind in "iu" and (abs(stated.astype("f8")) > 2**53).any()
+        numbers += [int(n) if large else float(n) for n in stated]
         if stated.dtype.kind == "f" and dtype.kind == "f" and dtype.itemsize == 8:
             # Headers hold the numbers of a float32 attribute in float64.
             with np.errstate(over="ignore"):

@@ -9,7 +9,7 @@ UGRID 1.0, SGRID 0.3; names of latitude and longitude in `roles`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,16 +79,26 @@ def roles_of_variables(
         {'lat': 'coordinate'}
     """
     named: dict[str, str] = {}
-    for one in (*attributes.values(), *groups):
-        for key, value in one.items():
-            for word in _named_by(key, value):
-                named.setdefault(word.rpartition("/")[2], _reference(key))
+    for name, role in references((*attributes.values(), *groups)):
+        named.setdefault(name, role)
     leaves = {path.rpartition("/")[2] for path in attributes}
     roles = {
         path: named.get(path.rpartition("/")[2]) or _own_role(path, one, dims[path], leaves)
         for path, one in attributes.items()
     }
     return {path: role for path, role in roles.items() if role}
+
+
+def references(attributes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield (name, role) of each variable that an attribute names, without its group.
+
+    Args:
+        attributes: of each variable and group.
+    """
+    for one in attributes:
+        for key, value in one.items():
+            for word in _named_by(key, value):
+                yield word.rpartition("/")[2], _reference(key)
 
 
 def _reference(key: str) -> str:

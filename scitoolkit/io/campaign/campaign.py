@@ -173,7 +173,7 @@ class Campaign:
         """The decoded times of the first simulation, (rows,); None without times."""
 
         dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
-        parts = [self.segments.times(int(k), self.options) for k in first]
+        parts = [self.segments.times(int(k), self.options, self.arrays) for k in first]
         timed = [p for p in parts if p is not None]
         if len(timed) < len(parts):
             return None
@@ -382,10 +382,15 @@ def _channels(
         )
     auxiliary = auxiliary_names(header)
     group = layout.groups(header)[0]
-    expanded = {}
+    expanded: dict[str, tuple[Channel, ...]] = {}
+    without: dict[str, DataError] = {}
     for name, array in arrays.items():
         path = full_name(group, array.path)
-        entries = entries_of(header, path, array, options)
+        try:
+            entries = entries_of(header, path, array, options)
+        except DataError as error:
+            without[name] = error  # a field of another group, that may not be asked for
+            continue
         expanded[name] = _components(name, array, entries, _is_complex(header, layout, array))
     single = {c.name: (c,) for of_variable in expanded.values() for c in of_variable}
     if wanted is None:
@@ -409,6 +414,8 @@ def _channels(
     for name in dict.fromkeys(wanted):
         of_variable = expanded.get(name) or single.get(name) or _pair(name, arrays)
         if not of_variable:
+            if name in without or not expanded:
+                raise without.get(name) or next(iter(without.values()))
             raise missing_field(name, header, arrays)
         for channel in of_variable:
             _require_grid(header, channel, options)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.headers import full_name
 from scitoolkit.io.campaign.layouts import Array
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments
@@ -71,10 +72,17 @@ def coordinates_of(
     header = segments.header(int(segments.file[segment]))
     group, layout = segments.groups[segments.group[segment]], layout_of(header)
     coordinates: dict[str, Coordinate] = {}
+    names: dict[str, str] = {}
+    seen: set[tuple[str, str, tuple[str, ...]]] = set()
     for channel in channels:
-        array = channel.array
+        array, path = channel.array, full_name(group, channel.array.path)
+        # Fields of one group and scales have the same coordinates, of which there is one look-up.
+        scales = header.variables[path].scales if path in header.variables else ()
         for dim, size in zip(channel.dims, channel.shape, strict=True):
-            stored = None if dim in coordinates else layout.coordinate(header, group, dim)
+            if (at := (dim, path.rpartition("/")[0], scales)) in seen:
+                continue
+            seen.add(at)
+            stored = layout.coordinate(header, group, dim, path)
             points = None if stored is None else stored.points
             if stored is None or points is None:
                 continue
@@ -88,8 +96,19 @@ def coordinates_of(
                     fix="write the coordinate and the field with the same points",
                 )
             attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
-            coordinates[dim] = ((dim,), points, attrs)
+            _, first, _ = coordinates.setdefault(dim, ((dim,), points, attrs))
+            if names.setdefault(dim, stored.name) != stored.name and not _equal(first, points):
+                raise DataError(
+                    f"{array.path} has other points along {dim} than {names[dim]}",
+                    where=f"{header.path}: variable {stored.name}",
+                    allowed="fields of one group, or on the same points",
+                    fix="read each group by itself",
+                )
     return coordinates
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" == other.dtype.kind)
 
 
 def require_coordinates(segments: Segments, channels: Iterable[Channel]) -> None:

@@ -46,23 +46,23 @@ def entries_of(header: FileHeader, path: str, array: Array, options: Options) ->
         if role != COMPONENT:
             continue
         if dim in (options.select or {}):
-            entries.append([(_index(header, dim, size, options), "")])
+            entries.append([(_index(header, dim, size, options, path), "")])
         elif dim in chosen:
-            entries.append(list(enumerate(_labels(header, dim, size))))
+            entries.append(list(enumerate(_labels(header, dim, size, path))))
         else:
             entries.append([(k, str(k)) for k in range(size)])
     return entries
 
 
-def _points(header: FileHeader, dim: str) -> np.ndarray | None:
-    stored = Plain.coordinate(header, "", dim)
+def _points(header: FileHeader, dim: str, field: str) -> np.ndarray | None:
+    stored = Plain.coordinate(header, "", dim, field)
     return None if stored is None else stored.points
 
 
-def _index(header: FileHeader, dim: str, size: int, options: Options) -> int:
+def _index(header: FileHeader, dim: str, size: int, options: Options, field: str) -> int:
     """Return the index of the chosen entry: by the value of the coordinate, else by number."""
     value = float((options.select or {})[dim])
-    points = _points(header, dim)
+    points = _points(header, dim, field)
     if points is None:
         if value.is_integer() and 0 <= value < size:
             return int(value)
@@ -81,9 +81,9 @@ def _index(header: FileHeader, dim: str, size: int, options: Options) -> int:
     )
 
 
-def _labels(header: FileHeader, dim: str, size: int) -> list[str]:
+def _labels(header: FileHeader, dim: str, size: int, field: str) -> list[str]:
     """Return the ends of the names of channels: the values of the coordinate, else numbers."""
-    points = _points(header, dim)
+    points = _points(header, dim, field)
     numbers = [str(k) for k in range(size)]
     if points is None or len(points) != size:
         return numbers
@@ -105,12 +105,14 @@ def require_same_entries(segments: Segments, arrays: Iterable[Array], options: O
     """
     first = segments.header(int(segments.file[0]))
     roles = {COMPONENT, SIMULATION} if _joins_members(segments) else {COMPONENT}
-    dims = chosen_dims(first, options) | _dims_of(first, arrays, options, roles)
-    texts = {dim: names for dim in dims if (names := _names_along(first, dim))}
-    for number in _files(segments.file) if dims else ():
+    fields = _fields_along(first, arrays, options, roles)
+    dims = {dim for dim, _ in fields}
+    fields |= {(dim, ""): "" for dim in chosen_dims(first, options) - dims}
+    texts = {dim: names for dim, _ in fields if (names := _names_along(first, dim))}
+    for number in _files(segments.file) if fields else ():
         header = segments.header(number)
-        for dim in sorted(dims):
-            own, other = _points(first, dim), _points(header, dim)
+        for (dim, _), field in sorted(fields.items()):
+            own, other = _points(first, dim, field), _points(header, dim, field)
             names = _names_along(header, dim) if dim in texts else ()
             same = names == texts.get(dim, ())
             if same and own is None and other is None:
@@ -131,17 +133,19 @@ def _joins_members(segments: Segments) -> bool:
     return several and bool((np.asarray(segments.member) >= 0).any())
 
 
-def _dims_of(
+def _fields_along(
     header: FileHeader, arrays: Iterable[Array], options: Options, roles: set[str]
-) -> frozenset[str]:
-    """Return the dims of the arrays that have one of some roles."""
-    dims: set[str] = set()
+) -> dict[tuple[str, str], str]:
+    """Return {(dim, group): path of an array there} of the dims that have one of some roles."""
+    fields: dict[tuple[str, str], str] = {}
     for array in arrays:
         stored = header.variables.get(array.path)
         names = () if stored is None else named_dims(header, stored, options)
         if len(names) == len(array.roles):
-            dims |= {n for n, role in zip(names, array.roles, strict=True) if role in roles}
-    return frozenset(dims)
+            pairs = zip(names, array.roles, strict=True)
+            folder = array.path.rpartition("/")[0]
+            fields |= {(name, folder): array.path for name, role in pairs if role in roles}
+    return fields
 
 
 def _names_along(header: FileHeader, dim: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
-from scitoolkit.io.loader.hdf5 import hdf5_dims, implied_fill, open_hdf5
+from scitoolkit.io.loader.hdf5 import hdf5_dims, hdf5_scales, implied_fill, open_hdf5
 from scitoolkit.io.loader.mapped import unwritten
 from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.text_times import UNITS, may_be_text_times, seconds_of_text
@@ -44,6 +44,7 @@ class StoredArray:
         complete: whether all values were written.
         virtual: whether the values are in other files.
         values: of scalars and vectors; None for larger arrays.
+        scales: path of the HDF5 dimension scale of each dim, "" without; () if none has one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class StoredArray:
     complete: bool = True
     virtual: bool = False
     values: np.ndarray | None = None
+    scales: tuple[str, ...] = ()
 
     @cached_property
     def nbytes(self) -> int:
@@ -216,13 +218,15 @@ def _hdf5_header(path: Path, kind: type[Format]) -> FileHeader:
                     continue
                 dataset = h5py.Dataset(item)
                 stated = _attributes(dataset.attrs) if keys else {}
+                scales = hdf5_scales(dataset) if b"DIMENSION_LIST" in keys else ()
                 variables[name] = StoredArray(
                     name,
                     shape,
-                    _dims(dataset, keys),
+                    _dims(dataset, keys, scales),
                     stated | implied_fill(dataset, stated),
                     dtype.str,
                     *_placed(item, shape, in_place),
+                    scales=scales,
                 )
                 if is_small(shape):
                     values[name] = _written(dataset, variables[name])
@@ -291,11 +295,13 @@ def _attribute_names(item: Any) -> list[bytes]:
     return names
 
 
-def _dims(dataset: h5py.Dataset, keys: Sequence[bytes]) -> tuple[str, ...]:
+def _dims(
+    dataset: h5py.Dataset, keys: Sequence[bytes], scales: Sequence[str] = ()
+) -> tuple[str, ...]:
     if not dataset.shape:
         return ()
     if any(key in keys for key in _ABOUT_DIMS):
-        return hdf5_dims(dataset)
+        return hdf5_dims(dataset, scales or None)
     return tuple(f"dim_{axis}" for axis in range(len(dataset.shape)))
 
 

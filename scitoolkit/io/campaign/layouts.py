@@ -7,7 +7,7 @@ PDEBench `data_gen` and `models/fno/utils.py`; CF Conventions 1.11.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -23,7 +23,7 @@ from scitoolkit.io.roles import (
     role_by_metadata,
     roles_of,
 )
-from scitoolkit.io.variable_roles import roles_of_variables
+from scitoolkit.io.variable_roles import references, roles_of_variables
 
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
 SPACE = ("x", "y", "z")
@@ -135,13 +135,17 @@ class Layout(ABC):
         """Return the fields by the names that users refer to them by."""
 
     @classmethod
-    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
-        """Return the time coordinate, (rows,) or (simulations, rows)."""
+    def times(
+        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+    ) -> StoredArray | None:
+        """Return the times, (rows,) or (simulations, rows), of the fields with some paths."""
         return header.get(cls.time_path.format(group=group)) if cls.time_path else None
 
     @classmethod
-    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
-        """Return the coordinate of a space dim."""
+    def coordinate(
+        cls, header: FileHeader, group: str, dim: str, field: str = ""
+    ) -> StoredArray | None:
+        """Return the coordinate of a space dim, of one field where fields differ."""
         path = cls.coordinate_path
         return header.get(path.format(group=group, dim=dim)) if path else None
 
@@ -202,6 +206,8 @@ class Well(Layout):
                 if stored.attrs.get(attr, True)
             ]
             dims = [*lead, *space, *[COMPONENT] * rank]
+            if constant_dims(header, path):
+                continue
             if len(dims) != len(stored.shape):
                 raise DataError(
                     f"shape {stored.shape} does not have the {len(dims)} axes stated by its "
@@ -210,6 +216,21 @@ class Well(Layout):
                 )
             arrays[name] = array_of(path, stored, dims)
         return arrays
+
+    @classmethod
+    def remarks(cls, header: FileHeader) -> list[str]:
+        """Return the fields that are left out because they are constant along a space dim."""
+        left_out = {p: d for p in header.variables if (d := constant_dims(header, p))}
+        return [f"{p} is constant along {', '.join(d)}: not read" for p, d in left_out.items()]
+
+
+def constant_dims(header: FileHeader, path: str) -> list[str]:
+    """Return the space dims that a field of the Well leaves out, as it is constant along them."""
+    stored = header.variables.get(path)
+    stated = [] if stored is None else np.ravel(stored.attrs.get("dim_varying", [])).tolist()
+    if all(stated):
+        return []
+    return [d for d, varies in zip(_spatial_names(header), stated, strict=False) if not varies]
 
 
 def _spatial_names(header: FileHeader) -> list[str]:
@@ -334,7 +355,9 @@ class Dedalus(Layout):
         return arrays
 
     @classmethod
-    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
+    def coordinate(
+        cls, header: FileHeader, group: str, dim: str, field: str = ""
+    ) -> StoredArray | None:
         """Return the scale of a space dim."""
         # Tasks at several resolutions leave several scales of a dim, and the name of the dim alone
         # does not tell which of them is that of a field.
@@ -370,36 +393,120 @@ class Plain(Layout):
         return {**unique, **arrays}
 
     @classmethod
-    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
-        """Return the vector named like the sample dim, else a scalar with such a name."""
+    def times(
+        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+    ) -> StoredArray | None:
+        """Return the vector named like the sample dim, else a scalar with such a name.
+
+        Raises:
+            DataError: fields of several groups have different times.
+        """
         options = _with_time(header, options)
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
         dims = {d for v in header.variables.values() for d in named_dims(header, v, options)}
         # The user's dim is compared as written, common names also in capitals (`Time` of WRF).
         candidates = [
-            (path, stored)
+            path
             for path, stored in header.variables.items()
             if path.rpartition("/")[2].lower() in names or path.rpartition("/")[2] in names
             if len(stored.shape) <= 1
         ]
+        shapes = {path: header.variables[path].shape for path in candidates}
         # cfgrib writes a scalar `step` beside the times, or a scalar `time` beside the steps: the
         # vector of a dim comes first, and of several that of the sample dim.
         candidates.sort(
-            key=lambda item: (
-                len(item[1].shape) != 1 or item[0].rpartition("/")[2] not in dims,
-                item[0].rpartition("/")[2] != options.sample_dim,
-                len(item[1].shape) != 1,
+            key=lambda path: (
+                len(shapes[path]) != 1 or path.rpartition("/")[2] not in dims,
+                path.rpartition("/")[2] != options.sample_dim,
+                len(shapes[path]) != 1,
             )
         )
-        return header.get(candidates[0][0]) if candidates else None
+        fields = list(fields)
+        # Most files have no groups.
+        if not any("/" in path for path in (*candidates, *fields)):
+            return header.get(candidates[0]) if candidates else None
+        # Fields of one group and scales have the same times.
+        fields = list(
+            {
+                (
+                    f.rpartition("/")[0],
+                    header.variables[f].scales if f in header.variables else (),
+                ): f
+                for f in reversed(fields)
+            }.values()
+        )[::-1]
+        first: StoredArray | None = None
+        for number, field in enumerate(fields or [""]):
+            own = next((p for name in _leaves(candidates) if (p := _seen(header, name, field))), "")
+            times = header.get(own)
+            if number and not _same_values(first, times):
+                raise DataError(
+                    f"{field} has other times than {fields[0]}",
+                    where=str(header.path),
+                    allowed="fields of one group, or with the same times",
+                    fix="read each group by itself",
+                )
+            first = times if not number else first
+        return first
 
     @classmethod
-    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
-        """Return the vector named like the dim."""
-        for path, stored in header.variables.items():
-            if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
-                return header.get(path)
-        return None
+    def coordinate(
+        cls, header: FileHeader, group: str, dim: str, field: str = ""
+    ) -> StoredArray | None:
+        """Return the vector named like the dim that a field sees."""
+        return header.get(_seen(header, dim, field, vector=True))
+
+
+def _leaves(paths: Iterable[str]) -> list[str]:
+    """Return the last parts of paths, each once."""
+    return list(dict.fromkeys(path.rpartition("/")[2] for path in paths))
+
+
+def _same_values(one: StoredArray | None, other: StoredArray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one.name == other.name:
+        return True
+    own, others = (np.asarray(times.points, np.float64) for times in (one, other))
+    return np.array_equal(own, others, equal_nan=True) and all(
+        one.attrs.get(key) == other.attrs.get(key) for key in ("units", "calendar")
+    )
+
+
+def _seen(header: FileHeader, name: str, field: str, vector: bool = False) -> str:
+    """Return the path of the scalar or vector of a name that a field refers to, "" without.
+
+    An attached dimension scale decides. Else it is looked for in the group of the field and then
+    in those around it, never in one beside it (NetCDF Users Guide, "Groups"). Other HDF5 has no
+    such rule: a group that holds no field is searched too, if it is the only one.
+
+    Args:
+        header: of the file.
+        name: of the dim, or of a scalar.
+        field: path of the field; "" for one of any group.
+        vector: whether a scalar is passed over.
+    """
+    ranks = (1,) if vector else (0, 1)
+    paths = [
+        path
+        for path, stored in header.variables.items()
+        if path.rpartition("/")[2] == name and len(stored.shape) in ranks
+    ]
+    stored = header.variables.get(field)
+    for scale in () if stored is None else stored.scales:
+        if scale.rpartition("/")[2] == name:
+            return scale if scale in paths else ""
+    folder = field.rpartition("/")[0]
+    while True:
+        path = f"{folder}/{name}" if folder else name
+        if path in paths:
+            return path
+        if not folder:
+            break
+        folder = folder.rpartition("/")[0]
+    of_fields = {p.rpartition("/")[0] for p, v in header.variables.items() if len(v.shape) > 1}
+    apart = [p for p in paths if not stored or p.rpartition("/")[0] not in of_fields]
+    return apart[0] if len(apart) == 1 else ""
 
 
 def named_dims(header: FileHeader, stored: StoredArray, options: Options) -> tuple[str, ...]:
@@ -456,28 +563,23 @@ def _with_time(header: FileHeader, options: Options) -> Options:
     return options
 
 
-AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measures")
-"""CF attributes that name variables which describe others: never fields to learn."""
 NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
 
 
 def auxiliary_names(header: FileHeader) -> set[str]:
-    """Return the names of variables that place or weigh others, by CF attributes and names.
-
-    `grid_mapping` and `cell_measures` write `key: name`; the keys name no variable.
-    """
+    """Return the names of variables that place or weigh others, by CF attributes and names."""
     roles = roles_of_variables(
         {path: stored.attrs for path, stored in header.variables.items()},
         {path: len(stored.shape) for path, stored in header.variables.items()},
     )
     own = {path for path, role in roles.items() if role in NEVER_LEARNED}
-    words = {
-        word.rstrip(":")
-        for stored in header.variables.values()
-        for key in AUXILIARY
-        for word in str(stored.attrs.get(key, "")).split()
+    # A thickness of cells may be learned, unless another variable names it as its measure.
+    named = {
+        name
+        for name, role in references(stored.attrs for stored in header.variables.values())
+        if role in (*NEVER_LEARNED, "cell measure")
     }
-    return own | {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
+    return own | {path for path in header.variables if path.rpartition("/")[2] in named}
 
 
 def chosen_dims(header: FileHeader, options: Options) -> frozenset[str]:
@@ -597,6 +699,14 @@ def array_of(
 
 def missing_field(name: str, header: FileHeader, arrays: Mapping[str, object]) -> DataError:
     """Return the error for a variable that a file does not have."""
+    for path in header.variables:
+        if path.rpartition("/")[2] == name and (dims := constant_dims(header, path)):
+            return DataError(
+                f"constant along {', '.join(dims)} (dim_varying), which it is stored without",
+                where=f"{header.path}: variable {path}",
+                allowed="fields that are stored along all space dims",
+                fix=f"leave out {name}, or store it along {', '.join(dims)}",
+            )
     near = nearest_name(name, arrays)
     return DataError(
         f"variable {name!r} not found",

@@ -96,7 +96,9 @@ class PdeArena(Layout):
         }
 
     @classmethod
-    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
+    def coordinate(
+        cls, header: FileHeader, group: str, dim: str, field: str = ""
+    ) -> StoredArray | None:
         """Return the vector named like the dim."""
         vector = header.get(f"{group}/{dim}")
         return vector if vector is not None and len(vector.shape) == 1 else None

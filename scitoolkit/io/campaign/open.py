@@ -188,7 +188,9 @@ class OpenCampaign:
     def _dataset(self, simulation: int, variables: Mapping[str, xr.Variable]) -> xr.Dataset:
         campaign, dim = self.found, self.found.options.sample_dim
         segments = np.flatnonzero(campaign.index.simulation == simulation)
-        times = [campaign.segments.times(int(k), campaign.options) for k in segments]
+        times = [
+            campaign.segments.times(int(k), campaign.options, campaign.arrays) for k in segments
+        ]
         timed = [t for t in times if t is not None]
         coordinates: dict[str, Any] = dict(campaign.coordinates_of(simulation))
         if len(timed) == len(times):

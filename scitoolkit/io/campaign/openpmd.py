@@ -8,6 +8,7 @@ openPMD standard 1.1.0.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,7 +74,9 @@ class OpenPmd(Layout):
         return " ".join([*([f"{factor:.12g}"] if factor != 1 else []), *words])
 
     @classmethod
-    def coordinate(cls, header: FileHeader, group: str, dim: str) -> StoredArray | None:
+    def coordinate(
+        cls, header: FileHeader, group: str, dim: str, field: str = ""
+    ) -> StoredArray | None:
         """Return the places of the cells of the first mesh with a dim, in metres."""
         start = f"{group}/{_meshes(header)}/"
         for path, stored in header.variables.items():
@@ -115,7 +118,9 @@ class OpenPmd(Layout):
         return labels[::-1] if stated.get("dataOrder", "C") == "F" else labels
 
     @classmethod
-    def times(cls, header: FileHeader, group: str, options: Options) -> StoredArray | None:
+    def times(
+        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+    ) -> StoredArray | None:
         """Return the time of an iteration, in seconds."""
         time = header.attrs.get(f"{group}/time")
         if time is None:

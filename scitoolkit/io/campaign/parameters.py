@@ -15,8 +15,8 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.headers import FileHeader
-from scitoolkit.io.campaign.layouts import Array
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
+from scitoolkit.io.campaign.layouts import SIMULATION, Array, named_dims
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing
@@ -124,7 +124,7 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
         header = segments.header(int(segments.file[segment]))
         simulation = int(segments.simulation[segment])
         group = segments.groups[segments.group[segment]]
-        value = _stated(header, group, int(segments.member[segment]), name)
+        value = _stated(header, group, int(segments.member[segment]), name, campaign)
         if value is None:
             continue
         before = numbers[simulation]
@@ -163,7 +163,15 @@ def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def _stated(header: FileHeader, group: str, member: int, name: str) -> float | None:
+def _stated(
+    header: FileHeader, group: str, member: int, name: str, campaign: Campaign
+) -> float | None:
+    """Return the number of a member, from the first place that has one.
+
+    Raises:
+        DataError: a vector along another dim than that of the members.
+    """
+    along_other: DataError | None = None
     prefixes = dict.fromkeys([f"{group}/" if group else "", *_GROUPS])
     for prefix in prefixes:
         if (value := _number(header.attrs.get(prefix + name))) is not None:
@@ -174,8 +182,42 @@ def _stated(header: FileHeader, group: str, member: int, name: str) -> float | N
         values = Packing.of(stored.values.dtype, stored.attrs).unpack(stored.values).ravel()
         if values.size == 1:
             return float(values[0])
-        if 0 <= member < values.size:
-            return float(values[member])
+        if member >= 0:
+            along_other = _along_other(header, group, stored, campaign)
+            if along_other is None:
+                return float(values[member])
+    if along_other is not None:
+        raise along_other
+    return None
+
+
+def _along_other(
+    header: FileHeader, group: str, vector: StoredArray, campaign: Campaign
+) -> DataError | None:
+    """Return an error if a vector is along another dim than the members; None if it is not."""
+    options = campaign.options
+    for array in (of_array[0].array for of_array in campaign.arrays.values()):
+        stored = header.variables.get(full_name(group, array.path))
+        if stored is None or SIMULATION not in array.roles:
+            continue
+        axis = array.roles.index(SIMULATION)
+        dims = [
+            (own[0], along[axis])
+            for own, along in (
+                (vector.dims, stored.dims),
+                (named_dims(header, vector, options), named_dims(header, stored, options)),
+            )
+        ]
+        # Without names, the number of values alone tells.
+        same = any(own == other or own.startswith("dim_") for own, other in dims)
+        same = same or all(other.startswith("dim_") for _, other in dims)
+        if same and vector.shape[0] == stored.shape[axis]:
+            return None
+        return DataError(
+            f"{vector.shape[0]} values along {dims[1][0]}",
+            where=f"{header.path}: variable {vector.name}: data.parameters",
+            allowed=f"a value for each of the {stored.shape[axis]} simulations ({dims[1][1]})",
+        )
     return None
 
 

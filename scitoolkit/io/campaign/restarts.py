@@ -78,7 +78,7 @@ def _clocks(campaign: Campaign) -> list[np.ndarray] | None:
     parts: list[list[np.ndarray]] = [[] for _ in campaign.labels]
     for segment, simulation in enumerate(campaign.index.simulation.tolist()):
         try:
-            times = campaign.segments.times(segment, campaign.options)
+            times = campaign.segments.times(segment, campaign.options, campaign.arrays)
         except DataError:
             return None  # of a unit that is no date
         if times is None:

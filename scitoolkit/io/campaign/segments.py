@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,12 +109,12 @@ class Segments:
         files = self.files
         return files.paths[number], int(files.sizes[number]), int(files.modified[number])
 
-    def times(self, segment: int, options: Options) -> xr.Variable | None:
-        """Return the decoded times of a segment; None if the file has none."""
+    def times(self, segment: int, options: Options, fields: Iterable[str]) -> xr.Variable | None:
+        """Return the decoded times of a segment of some fields; None if the file has none."""
         header = self.header(int(self.file[segment]))
         layout = layout_of(header)
         group = self.groups[self.group[segment]]
-        stored = layout.times(header, group, options)
+        stored = layout.times(header, group, options, list(fields))
         # A file that a simulation still writes may have a longer axis of times than rows that
         # were written.
         if stored is not None and stored.values is not None and layout.written(header) is not None:
@@ -340,7 +340,7 @@ class _Rows:
         if at not in self.checked:
             self.checked[at] = [(g, *self._extents(header, g)) for g in self.layout.groups(header)]
         for group, members, count in self.checked[at]:
-            times = self.layout.times(header, group, self.options)
+            times = self.layout.times(header, group, self.options, list(self.used))
             written = self.layout.written(header)
             if times is not None and times.values is not None and written is not None:
                 times = replace(times, values=times.values[..., :count])

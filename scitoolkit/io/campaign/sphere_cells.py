@@ -187,7 +187,8 @@ def _bounds(
 ) -> np.ndarray | None:
     """Return the stored bounds of the cells along a dim, (cells, 2) degrees; None without."""
     header, group = _first(campaign)
-    stored = layout_of(header).coordinate(header, group, dim)
+    field = next((c.array.path for c in campaign.channels.values() if dim in c.dims), "")
+    stored = layout_of(header).coordinate(header, group, dim, full_name(group, field))
     name = "" if stored is None else str(stored.attrs.get("bounds", ""))
     if stored is None or not name:
         return None

@@ -119,7 +119,7 @@ def _schema(found: Sequence[Any]) -> Schema:
     def stored(entry: dict[str, Any]) -> StoredArray:
         lists: dict[str, Any] = {
             k: tuple(entry[k]) if entry[k] is not None else None
-            for k in ("shape", "dims", "chunks")
+            for k in ("shape", "dims", "chunks", "scales")
         }
         return StoredArray(**{**entry, **lists})
 

@@ -242,15 +242,20 @@ def array_names(handle: h5py.File) -> list[str]:
     return names
 
 
-def hdf5_dims(dataset: h5py.Dataset) -> tuple[str, ...]:
+def hdf5_dims(dataset: h5py.Dataset, scales: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return the names of dims from dimension scales or labels, else dim_0, dim_1, ..."""
     # A scale cannot have scales: the coordinate of a dim names its axis by itself.
     if dataset.is_scale and dataset.ndim == 1:
         return (dataset.name.rpartition("/")[2],)
     return tuple(
-        (d[0].name.rpartition("/")[2] if len(d) else d.label) or f"dim_{axis}"
-        for axis, d in enumerate(dataset.dims)
+        (scale.rpartition("/")[2] or dataset.dims[axis].label) or f"dim_{axis}"
+        for axis, scale in enumerate(hdf5_scales(dataset) if scales is None else scales)
     )
+
+
+def hdf5_scales(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return the path in the file of the scale of each dim, "" for a dim without."""
+    return tuple(str(d[0].name or "").removeprefix("/") if len(d) else "" for d in dataset.dims)
 
 
 def filter_names(dataset: h5py.Dataset) -> tuple[str, ...]:

@@ -14,7 +14,16 @@ from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import RowReader, StridedReader, VariableLayout, missing_variable
 
 # NC_FILL_FLOAT and NC_FILL_DOUBLE are one number, near 15 * 2^119.
-_FILLS = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i4": -2147483647, "i2": -32767}
+_FILLS: dict[str, float] = {
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+    "i2": -32767,
+    "i4": -2147483647,
+    "i8": -9223372036854775806,
+    "u2": 65535,
+    "u4": 4294967295,
+    "u8": 18446744073709551614,
+}
 
 
 def default_fill(dtype: np.dtype, attrs: Mapping[str, Any]) -> float | None:

@@ -123,6 +123,8 @@ class Packing:
 
     def _as_stored(self, missing: float) -> np.generic:
         """Return a missing value in the dtype of the stored values."""
+        if isinstance(missing, int):
+            return np.asarray(missing).astype(self.integers or self.dtype).reshape(1)[0]
         if self.integers is None:
             return self.dtype.type(missing)
         # The attribute may be signed or unsigned.

@@ -12,6 +12,7 @@ import xarray as xr
 from scitoolkit.io.calendar_steps import months_as_days, times_after
 from scitoolkit.io.campaign import Options, open_campaign
 from scitoolkit.io.dates import in_finest_unit, of_one_kind, seconds_since
+from scitoolkit.io.fields import open_fields, write_fields
 from scitoolkit.io.table import open_table
 from scitoolkit.io.text_times import with_text_times
 from scitoolkit.io.time_axis import decimal_years, read_time_axis
@@ -85,6 +86,8 @@ def _yearly(folder, years, calendar="standard"):
 def test_files_on_both_sides_of_the_range_are_one_simulation(tmp_path, years, calendar):
     campaign = open_campaign(_yearly(tmp_path, years, calendar), ["u"], Options())
     assert campaign.index.num_simulations == 1
+    with open_fields(str(tmp_path / "*.nc"), ["u"]) as joined:
+        assert (joined.time.values == campaign.times.values).all()
     times = campaign.times.values
     assert (times[0].year, times[-1].year, times[-1].month) == (years[0], years[-1], 12)
     assert read_time_axis(xr.DataArray(times, dims="time", coords={"time": times})).step == 1.0
@@ -152,3 +155,12 @@ def test_months_since_a_year_before_christ():
         days, attributes = months_as_days(np.arange(30.0), {"units": "months since -0002-01-01"})
         last = cftime.num2date(days[-1], attributes["units"], "standard")
     assert (last.year, last.month, last.day) == (1, 6, 1)
+
+
+@pytest.mark.parametrize("first", [-2000, -3, 850, 1998, 9998])
+def test_dates_of_any_year_are_written(tmp_path, first):
+    years = np.arange(first, first + 6)
+    (tmp_path / "a.csv").write_text("year,v\n" + "".join(f"{y},{y % 7}\n" for y in years))
+    write_fields(open_table(tmp_path / "a.csv"), tmp_path / "a.nc")
+    with open_fields(tmp_path / "a.nc", ["v"]) as written:
+        assert decimal_years(written.time.values).tolist() == years.tolist()

@@ -104,3 +104,41 @@ def test_a_valid_range_of_another_unit_hides_nothing(tmp_path):
     campaign = find_campaign(tmp_path / "kelvin.nc", ["t"])
     with pytest.raises(DataError, match=r"outside valid_range \[-5.0, 40.0\], as the file says"):
         training_moments(campaign, row_sets(campaign), campaign.index.blocks, Question(1, ("t",)))
+
+
+# netcdf.h: NC_FILL_SHORT, NC_FILL_USHORT, ...
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("i2", -32767),
+        ("u2", 65535),
+        ("i4", -2147483647),
+        ("u4", 4294967295),
+        ("i8", -9223372036854775806),
+        ("u8", 18446744073709551614),
+    ],
+)
+def test_the_default_fill_of_integers_is_missing(tmp_path, dtype, fill):
+    for name, library in (("a.nc", {"fillvalue": np.dtype(dtype).type(fill)}), ("b.h5", {})):
+        with h5py.File(tmp_path / name, "w") as file:
+            u = file.create_dataset("u", data=np.ones((12, 4), dtype), **library)
+            u[3] = fill
+    with open_fields(tmp_path / "a.nc") as fields:
+        assert np.isnan(fields["u"].values[3]).all()
+        assert (fields["u"].values[4] == 1).all()
+    dims = ["time", "x"]
+    lazy = open_campaign(tmp_path / "a.nc", ["u"], dims=dims).dataset(0)["u"].values
+    assert np.isnan(lazy[3]).all()
+    assert (lazy[4] == 1).all()
+    with pytest.raises(DataError, match="row 3"):
+        list(open_campaign(tmp_path / "a.nc", ["u"], dims=dims).loader(batch_size=12, horizon=0))
+    with open_fields(tmp_path / "b.h5") as fields:  # HDF5 that no netCDF library filled
+        assert fields["u"].values[3].tolist() == [fill] * 4
+
+
+def test_bytes_have_no_default_fill(tmp_path):
+    for dtype, fill in (("i1", -127), ("u1", 255)):
+        with h5py.File(tmp_path / "a.nc", "w") as file:
+            file.create_dataset("u", data=np.full((3, 4), fill, dtype), fillvalue=fill)
+        with open_fields(tmp_path / "a.nc") as fields:
+            assert (fields["u"].values == fill).all()

@@ -13,6 +13,9 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
+from scitoolkit.io.campaign.headers import read_header
+from scitoolkit.io.campaign.layouts import auxiliary_names
+from scitoolkit.io.campaign.open import open_campaign as open_loader
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 
 _FILE = Path(__file__).parents[4] / "benchmarks" / "layouts.py"
@@ -130,3 +133,30 @@ def test_packed_coordinates_are_unpacked(tmp_path):
     chosen = Options(select={"lat": -7.0})
     component = open_campaign(tmp_path / "a.nc", ["u"], chosen).channels["u"].components
     assert component == (1,)
+
+
+def test_a_key_of_cell_measures_names_no_variable(tmp_path):
+    values = np.random.default_rng(0).random((5, 4, 4), "f4")
+    dims = ("time", "y", "x")
+    data = xr.Dataset({"area": (dims, values), "u": (dims, values)})
+    data["u"].attrs["cell_measures"] = "area: areacella"
+    data["areacella"] = (("y", "x"), values[0])
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    assert auxiliary_names(read_header(tmp_path / "a.nc")) == {"areacella"}
+    assert sorted(open_loader(tmp_path / "a.nc").found.names) == ["area", "u"]
+
+
+def test_a_field_of_the_well_that_is_constant_along_a_dim_is_refused_if_asked_for(tmp_path):
+    with h5py.File(tmp_path / "w.hdf5", "w") as file:
+        file.attrs.update({"n_trajectories": 2, "n_spatial_dims": 2})
+        group = file.create_group("dimensions")
+        group.attrs["spatial_dims"] = ["x", "y"]
+        group["x"], group["y"], group["time"] = np.arange(4.0), np.arange(5.0), np.arange(6.0)
+        fields = file.create_group("t0_fields")
+        for name, shape, varying in (("p", (2, 6, 4, 5), True), ("wall", (4,), False)):
+            fields[name] = np.ones(shape, "f4")
+            fields[name].attrs.update({"sample_varying": varying, "time_varying": varying})
+            fields[name].attrs["dim_varying"] = [True, varying]
+    assert list(open_loader(tmp_path / "w.hdf5", ["p"]).found.channels) == ["p"]
+    with pytest.raises(DataError, match="t0_fields/wall: constant along y"):
+        open_loader(tmp_path / "w.hdf5", ["p", "wall"])

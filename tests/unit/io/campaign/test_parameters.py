@@ -183,3 +183,24 @@ def test_a_name_with_a_decimal_point_matches_no_other_simulation(tmp_path):
     table.write_text("name,nu\nnu_0.1,1\nnu_0.3,3")
     with pytest.raises(DataError, match=r"no nu for nu_0\.2"):
         parameter_values(found, "nu", table)
+
+
+@pytest.mark.parametrize("rows", [10, 3])
+def test_a_vector_along_another_dim_is_no_parameter(tmp_path, rows):
+    values = np.random.default_rng(0).random((3, rows, 8), "f4")
+    data = xr.Dataset({"u": (("member", "time", "x"), values)}, {"time": np.arange(rows + 0.0)})
+    data["forcing"], data["nu"] = ("time", np.arange(rows) * 100.0), ("member", np.arange(3.0))
+    data.to_netcdf(tmp_path / "m.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match=rf"variable forcing.*{rows} values along time"):
+        open_loader(tmp_path / "m.nc", ["u"], parameters=["forcing"])
+    found = open_loader(tmp_path / "m.nc", ["u"], parameters=["nu"]).found
+    assert found.parameters["nu"].tolist() == [0, 1, 2]
+
+
+def test_a_vector_of_another_length_is_no_parameter(tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["u"], file["forcing"] = np.zeros((3, 10, 8)), np.arange(10.0)
+    with pytest.raises(DataError, match=r"variable forcing.*10 values"):
+        open_loader(
+            tmp_path / "m.h5", ["u"], parameters=["forcing"], dims={"u": ["member", "time", "x"]}
+        )
