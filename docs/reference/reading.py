@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scitoolkit.core.remote import PROTOCOLS
 from scitoolkit.io import roles, variable_roles
-from scitoolkit.io.campaign.layouts import AUXILIARY, NEVER_LEARNED, Plain
+from scitoolkit.io.campaign.layouts import NEVER_LEARNED, Plain
 from scitoolkit.io.campaign.more_layouts import LAYOUTS, BlockedGrid
 from scitoolkit.io.formats.base import formats
 
@@ -168,9 +168,8 @@ def reading_page() -> str:
         if how.startswith("trained")
     ]
     refused = [name for name, how in outcomes.items() if how == "refused by name"]
-    naming = [
-        a for a, r in variable_roles.REFERENCES.items() if a in AUXILIARY or r in NEVER_LEARNED
-    ]
+    left_out = (*NEVER_LEARNED, "cell measure")
+    naming = [name for name, role in variable_roles.REFERENCES.items() if role in left_out]
     names = {role: tuple(known) for known, role in roles.ROLE_NAMES}
     kinds = [formats.get(name) for name in formats]
     packages = [f"`{k.requires[0]}` (extra `{k.extra}`)" for k in kinds if k.requires]

@@ -644,7 +644,7 @@ def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
 def _reduced(vectors: Array) -> Array:
     """Return vectors (D, 3) of the same lattice, each of which no other one shortens.
 
-    A cell of b + 4 a in place of b has small heights, so that many images would be compared.
+    A cell with b + 4 a instead of b has small heights, so that many images would be compared.
     """
     vectors = vectors.copy()
     for _ in range(100):  # each round shortens a vector; a few suffice
