@@ -18,6 +18,7 @@ ELSEWHERE = {"mace", "mlflow", "mpi4py", "nequip", "pyscf", "ray", "tblite", "wa
     "eccodes",
     "moto",
     "s3fs",
+    "torch_sim",
     "yt",
 }
 """Packages that the extra `dev` does not install; see `make test-peers`."""
