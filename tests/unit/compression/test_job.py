@@ -25,13 +25,14 @@ def test_the_workflow_verifies_and_compares(tmp_path):
     assert [(f.kind, f.title.partition(": ")[2]) for f in results.figures] == [
         ("maps", "middle slice"),
         ("lines", ""),
+        ("maps", "where the errors are"),
         ("lines", "power spectrum"),
         ("points", "rate and distortion"),
     ]
-    original, decoded, error = results.figures[2].series
+    original, decoded, error = results.figures[3].series
     assert original.y[0] == pytest.approx(decoded.y[0], rel=0.1)
     assert error.y[0] < 0.1 * original.y[0]
-    ours, *rivals, this = results.figures[3].series
+    ours, *rivals, this = results.figures[4].series
     assert (ours.label, this.label) == ("ours", "this file")
     assert len(rivals) == 3
     assert sorted(ours.x) == ours.x
@@ -74,7 +75,8 @@ def test_the_report_names_the_codecs_that_were_not_run(tmp_path, monkeypatch):
     run = api.train(config, settings)
     monkeypatch.setitem(sys.modules, "pysz", None)
     monkeypatch.setitem(sys.modules, "zfpy", None)
-    table, quality = api.evaluate(run.path).tables
+    table, quality, places = api.evaluate(run.path).tables
+    assert places.title == "Where the errors are largest"
     assert quality.rows[0][1] > 0.99  # DSSIM
     assert "Not run: sz3 (pysz is not installed), zfp (zfpy is not installed)." in table.note
     assert "SPERR (dB)" in table.columns
