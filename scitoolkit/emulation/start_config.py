@@ -24,8 +24,8 @@ class EmulatorStart(TrainedStart):
             `advance.network.encoders.*`.
         new_variables: `add` gives variables that the weights do not have random weights for
             outputs, zero ones for inputs, and a normalisation measured on the new data; `random`
-            gives random weights for inputs, too, which changes the other outputs at first and
-            learns a variable faster that depends on itself; `refuse` raises an error.
+            gives random weights for inputs, too, which changes the other outputs at first;
+            `refuse` raises an error.
         replay: files of the former training that are trained on in addition to the new ones,
             against forgetting.
         replay_simulations: number of their simulations, drawn by the `seed` of the job; all by

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.devices import apply, choose_device, device_of, to_device
+from scitoolkit.core.devices import apply, device_of, to_device
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.io.ase_frames import from_ase, given_parameters
 from scitoolkit.io.atoms import checked
@@ -19,7 +18,7 @@ from scitoolkit.potentials.captured import CapturedCall
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import finite_arrays
-from scitoolkit.potentials.saved import load_model
+from scitoolkit.potentials.saved import for_evaluation
 from scitoolkit.potentials.stress import voigt_stress
 
 try:
@@ -135,14 +134,8 @@ class Calculator(_AseCalculator):
         device: str | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(potential, Potential):
-            model = potential
-        else:
-            model = load_model(find_content("surrogates", str(potential)), precision)[0]
-            device = device or "auto"
-        if device is not None:
-            model = model.to(choose_device(device))
-        self.model: Potential = model.eval()
+        model = for_evaluation(potential, precision, device)
+        self.model: Potential = model
         if compress:
             self.model.compress()
         self.neighbours: NeighbourCache = NeighbourCache(model.type_map, model.cutoff, skin)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from scitoolkit.core.config import dump_config
+from scitoolkit.core.content import find_content
+from scitoolkit.core.devices import choose_device
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.model_folder import CONFIG, ModelFolder
@@ -51,3 +53,28 @@ def load_model(
         settings = config.model.model_dump() | {"precision": precision}
         config = config.model_copy(update={"model": type(config.model)(**settings)})
     return rebuilt(folder, lambda measured: untrained(config)), config, folder.path
+
+
+def for_evaluation(
+    potential: Potential | Path | str, precision: str | None, device: str | None
+) -> Potential:
+    """Return a potential, of a folder or the name of a surrogate too, on the device of its calls.
+
+    Args:
+        potential: a model, a run directory, or the name of a shipped surrogate.
+        precision: float32 or float64 instead of that of the training (of a run or a surrogate).
+        device: auto, cpu or cuda. None: a model stays where it is; auto for others.
+
+    Raises:
+        CheckpointError: see `load_model`.
+        ConfigError: an unknown device.
+        BackendError: `device="cuda"` without a GPU.
+    """
+    if isinstance(potential, Potential):
+        model = potential
+    else:
+        model = load_model(find_content("surrogates", str(potential)), precision)[0]
+        device = device or "auto"
+    if device is not None:
+        model = model.to(choose_device(device))
+    return model.eval()

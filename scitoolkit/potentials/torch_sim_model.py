@@ -9,15 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scitoolkit.core.content import find_content
-from scitoolkit.core.devices import apply, choose_device
+from scitoolkit.core.devices import apply
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.atoms import ase
 from scitoolkit.potentials.calculator import NeighbourCache
 from scitoolkit.potentials.graph import collate
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import finite_arrays
-from scitoolkit.potentials.saved import load_model
+from scitoolkit.potentials.saved import for_evaluation
 from scitoolkit.potentials.stress import stress_matrix
 
 try:
@@ -61,14 +60,8 @@ class TorchSimModel(ModelInterface):
         if ModelInterface is torch.nn.Module:
             raise missing_extra("torch-sim-atomistic", "torchsim", "simulations by torch-sim")
         super().__init__()
-        if isinstance(potential, Potential):
-            model = potential
-        else:
-            model = load_model(find_content("surrogates", str(potential)), precision)[0]
-            device = device or "auto"
-        if device is not None:
-            model = model.to(choose_device(device))
-        self.potential: Potential = model.eval()
+        model = for_evaluation(potential, precision, device)
+        self.potential: Potential = model
         self._device = next(model.parameters()).device
         self._dtype = dtype
         self._compute_forces = self._compute_stress = True
