@@ -1,9 +1,9 @@
 """Convolution with weights from a table of distances, for inference.
 
 A radial network is a function of one scalar, so a table (`EquidistantGrid.coefficients`) gives its
-values and slopes. Weights are interpolated for one part of the edges at a time. The backward pass interpolates
-them again and reduces their gradients to those of the distances part by part. No array of the size
-of edges times weights is stored, and no network is evaluated:
+values and slopes. Weights are interpolated for one part of the edges at a time. The backward pass
+interpolates them again and reduces their gradients to those of the distances part by part. No array
+of the size of edges times weights is stored, and no network is evaluated:
 
     forward    z = F(x, y, w(r))
     backward   (gx, gy, gw) = B(g, x, y, w(r));  gr = <gw, w'(r)>
