@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,8 @@ def open_table(path: Path) -> xr.Dataset:
     """
     import xarray as xr
 
-    table = _with_joined_dates(_read(path))
     where = str(path)
+    table = _with_joined_dates(_read(path), where)
     column = _time_column(table)
     texts = [c for c in table.columns if c != column and table[c].dtype.kind not in "biuf"]
     if column is not None:
@@ -128,25 +129,51 @@ def _read(path: Path) -> pd.DataFrame:
 _PARTS = ("year", "month", "day", "hour")
 
 
-def _with_joined_dates(table: pd.DataFrame) -> pd.DataFrame:
+def _with_joined_dates(table: pd.DataFrame, where: str) -> pd.DataFrame:
     """Return a table with one column of times for columns year, month (and day, and hour)."""
     columns = {str(c).strip().lower(): c for c in table.columns if table[c].dtype.kind in "iu"}
     parts = [columns[name] for name in _PARTS if name in columns]
     if not {"year", "month"} <= columns.keys() or {"time", "date"} & columns.keys():
         return table
     wanted = {name: table[columns[name]] for name in _PARTS if name in columns}
-    if not wanted["month"].between(1, _MONTHS).all():
-        return table
     whole = {name: column.to_numpy(np.int64) for name, column in wanted.items()}
+    # A column that is no month, or no day, beside years that differ is one of the values.
+    is_date = wanted["month"].between(1, _MONTHS)
+    if "day" in wanted:
+        is_date &= wanted["day"].between(1, _LAST_DAY)
+    if not is_date.all():
+        if wanted["year"].is_unique:
+            return table
+        _require_days(~is_date.to_numpy(), list(whole.values()), where)
     # pandas joins the digits of the parts, which fails for years of other than four.
     months = (12 * (whole["year"] - 1970) + whole["month"] - 1).astype("M8[M]")
     days = months.astype("M8[D]") + (whole.get("day", np.int64(1)) - 1)
-    if np.abs(whole["year"]).max(initial=0) >= _LAST_YEAR or (days.astype("M8[M]") != months).any():
+    if np.abs(whole["year"]).max(initial=0) >= _LAST_YEAR:
         return table
+    _require_days(days.astype("M8[M]") != months, list(whole.values()), where)
     rest = table.drop(columns=parts)
     hours = np.asarray(whole.get("hour", 0), np.int64).astype("m8[h]")
     rest.insert(0, "time", days.astype("M8[s]") + hours)
     return rest
+
+
+def _require_days(wrong: np.ndarray, parts: Sequence[np.ndarray], where: str) -> None:
+    """Raise if some dates do not exist, which would count as days of the next month.
+
+    Args:
+        wrong: (rows,) whether a row has such a date.
+        parts: columns of its numbers.
+        where: file, and column.
+    """
+    if wrong.any():
+        date = "-".join(str(part[np.argmax(wrong)]) for part in parts)
+        raise DataError(
+            f"{int(wrong.sum())} dates do not exist, the first is {date}",
+            where=where,
+            allowed="days of the standard calendar",
+            fix="correct them; times of a model's calendar (360_day, noleap) need a NetCDF file "
+            "with the attribute calendar",
+        )
 
 
 def _words_in(column: pd.Series) -> str:
@@ -205,7 +232,7 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     name = str(column.name).strip().lower()
     if name in _STAMPS and (seconds := _seconds_since_1970(numbers)) is not None:
         return seconds
-    return dates_of_numbers(numbers, years=name == "year")
+    return dates_of_numbers(numbers, years=name == "year", where=f"{where}: {column.name}")
 
 
 _STAMPS = ("timestamp", "datetime", "date", "ds")
@@ -259,16 +286,22 @@ def _day_first(column: pd.Series, where: str) -> bool:
     return possible[0]
 
 
-def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
+def dates_of_numbers(
+    numbers: np.ndarray, *, years: bool = False, where: str = "times"
+) -> np.ndarray:
     """Return the dates that numbers stand for; numbers that stand for none are returned.
 
     Args:
         numbers: (T,) YYYYMM, YYYYMMDD, YYYYDDD (day of the year) or decimal years.
         years: whether whole numbers are years.
+        where: file and column, for messages.
 
     Returns:
         (T,) datetime64[ns], or [us] before 1678 and after 2261; decimal years that are months begin
         at the first, or, if they state the middle, at the 15th of their months.
+
+    Raises:
+        DataError: a date that does not exist, such as 20010230.
 
     Example:
         >>> dates_of_numbers(np.array([1980.04, 1980.12, 1980.21])).astype("M8[D]").tolist()
@@ -284,14 +317,20 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
     dim = Dim("time", "time", len(ordered), "numbers", "", "", 1, Step(step, "", step, step), *ends)
     kind = packed_dates(dim)
     if kind == "YYYYDDD":
-        first_days = (numbers // 1000 - 1970).astype(np.int64).astype("M8[Y]").astype("M8[D]")
-        return in_finest_unit(first_days + (numbers % 1000 - 1).astype(np.int64))
+        whole = numbers.astype(np.int64)
+        year = (whole // 1000 - 1970).astype("M8[Y]")
+        dates = year.astype("M8[D]") + (whole % 1000 - 1)
+        _require_days(dates.astype("M8[Y]") != year, [whole], where)
+        return in_finest_unit(dates)
     if kind in ("YYYYMM", "YYYYMMDD"):
         whole = numbers.astype(np.int64)
         days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)
         months = whole // 100 if kind == "YYYYMMDD" else whole
-        first = (months // 100 - 1970) * 12 + months % 100 - 1
-        return in_finest_unit(first.astype("M8[M]").astype("M8[D]") + days)
+        first = ((months // 100 - 1970) * 12 + months % 100 - 1).astype("M8[M]")
+        dates = first.astype("M8[D]") + days
+        is_date = (1 <= months % 100) & (months % 100 <= _MONTHS) & (dates.astype("M8[M]") == first)
+        _require_days(~is_date, [whole], where)
+        return in_finest_unit(dates)
     if years and (numbers == numbers.round()).all() and np.abs(numbers).max() < _LAST_YEAR:
         return in_finest_unit((numbers.astype(np.int64) - 1970).astype("M8[Y]"))
     return _of_decimal_years(numbers, step) if kind == "decimal years" else numbers

@@ -22,6 +22,7 @@ from scitoolkit.emulation.report import metrics
 from scitoolkit.emulation.rollout import step_once
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.statistics import measure
+from scitoolkit.emulation.transfer import checked_widths
 from scitoolkit.emulation.variables import Layout
 
 NORTH = np.linspace(-87.5, 87.5, 36)
@@ -321,6 +322,35 @@ def test_simulations_of_other_regions_are_refused(tmp_path):
     data = EmulationStages().open(config, None)
     with pytest.raises(DataError, match="cells of other areas"):
         EmulationStages().examine(config, data)
+    data.close()
+
+
+def nest(path, width, seed=0, start=40.0):
+    """Write cells of a region, with latitudes at each time as WRF stores them."""
+    t = np.random.default_rng(seed).normal(size=(6, 7, 9))
+    y, x = np.meshgrid(np.arange(7.0), np.arange(9.0), indexing="ij")
+    places = {"XLAT": (start + width * (y + 0.1 * x), "north"), "XLONG": (width * x, "east")}
+    along = ("time", "y", "x")
+    data = xr.Dataset({"t": (along, t)}, {"time": np.arange(6.0)}).assign(
+        {
+            name: (along, np.broadcast_to(degrees, t.shape), {"units": f"degrees_{side}"})
+            for name, (degrees, side) in places.items()
+        }
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+@pytest.mark.parametrize("width", [0.5, 0.49, 1.5])
+def test_nests_of_equal_shape_have_other_cells(tmp_path, width):
+    for number in range(4):
+        nest(tmp_path / f"d{number}.nc", width if number % 2 else 0.5, number, 40 + number / 2)
+    config = job(tmp_path / "*.nc")
+    data = EmulationStages().open(config, None)
+    if width < 1:
+        checked_widths(config, data.campaign, data.layout)
+    else:
+        with pytest.raises(DataError, match="cells differ from those of simulation d0"):
+            checked_widths(config, data.campaign, data.layout)
     data.close()
 
 
