@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,12 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.emulation.climatology import FieldClimatology, days_of_year, fit_climatology
+from scitoolkit.emulation.climatology import (
+    FieldClimatology,
+    days_of_year,
+    fit_climatology,
+    on_cells,
+)
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import grid_of
@@ -567,3 +573,27 @@ def test_days_of_the_year_are_those_of_xarray(calendar):
     computed = days_of_year(dates.values)
     assert (computed[:, 0] == dates.dt.dayofyear.values).all()
     assert (computed[:, 1] == 3600 * dates.dt.hour.values).all()
+
+
+@pytest.mark.parametrize("start", [0.0, -180.0, 360.0, -60.0, 15.0])
+@pytest.mark.parametrize("unit", [1.0, np.pi / 180])
+def test_a_climatology_follows_longitudes(tmp_path, caplog, start, unit):
+    trained = layout_of(globe(tmp_path / "a.nc"))
+    dims, cells = list(trained.grid), tuple(trained.grid.values())
+    lon = np.arange(trained.grid["lon"]) * 360 / trained.grid["lon"]
+    other = start + lon
+    layouts = [
+        replace(trained, coordinates={**trained.coordinates, "lon": (x * unit).tolist()})
+        for x in (lon, other)
+    ]
+    shape = [1] * len(dims)
+    shape[dims.index("lon")] = -1
+    means = np.broadcast_to(np.cos(np.radians(lon)).reshape(shape), cells)[None]
+    one = FieldClimatology(np.zeros((0, 2), np.int64), np.ones(1), {"t": means})
+    rolled = on_cells(one, *layouts)
+    if (start * trained.grid["lon"]) % 360:
+        assert rolled is None
+        assert "no anomaly correlations" in caplog.text
+    else:
+        expected = np.broadcast_to(np.cos(np.radians(other)).reshape(shape), cells)
+        np.testing.assert_allclose(rolled.means["t"][0], expected, atol=1e-12)
