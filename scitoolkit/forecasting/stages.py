@@ -38,7 +38,7 @@ from scitoolkit.forecasting.statsforecast_models import fitted_models, statsfore
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.traced import traced
-from scitoolkit.forecasting.windows import Series, Windows
+from scitoolkit.forecasting.windows import TimeSeries, Windows
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
@@ -281,7 +281,7 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
     drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
     field = coded(data, surrogate.coding, drivers)
     _refuse_unlike(surrogate, file, field.data)
-    series = Series(field.data.series.values, years)
+    series = TimeSeries(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
     if config.intervals == "adaptive":
@@ -329,7 +329,7 @@ def _factors(
     values = data.series.values
     padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
     starts = np.append(earlier[earlier < last.starts[0]], last.starts)
-    windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
+    windows = Windows(TimeSeries(padded, last.series.years), starts, config.inputs, config.leads)
     return surrogate.factors(windows)[-1]
 
 
