@@ -67,13 +67,13 @@ def command(
 
 def _campaign(path: Path, files: list[Path]) -> dict[str, Any] | None:
     """Describe the campaign in a folder, pattern or file; None if there is one simulation."""
-    from scitoolkit.io.campaign import Options, open_campaign
+    from scitoolkit.io.campaign import CampaignOptions, open_campaign
 
     if files == [path] and path.suffix not in (".h5", ".hdf5"):
         return None
     try:
         # Only the layout is shown, so samples need no order in time.
-        campaign = open_campaign(path, options=Options(lead=0))
+        campaign = open_campaign(path, options=CampaignOptions(lead=0))
     except DataError:
         if files == [path]:
             return None

@@ -16,7 +16,7 @@ from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.io.advice import training_reads
 from scitoolkit.io.coordinates import READ_ERRORS
-from scitoolkit.io.formats.base import Format, Variable, format_of, unreadable
+from scitoolkit.io.formats.base import Format, StoredVariable, format_of, unreadable
 
 
 def describe(path: Path | str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def bytes_of(path: Path) -> int:
     return path.stat().st_size
 
 
-def _described(kind: type[Format], path: Path, variables: list[Variable]) -> dict[str, Any]:
+def _described(kind: type[Format], path: Path, variables: list[StoredVariable]) -> dict[str, Any]:
     return {
         "path": str(path),
         "format": kind.name,

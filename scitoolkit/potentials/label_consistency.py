@@ -67,15 +67,15 @@ def check_consistency(graphs: GraphSet, num_types: int, cutoff: float, labels: L
                 _residual(np.array([float(graph["energy"][0]) for graph in energies]), left_out),
             )
     if len(virials) >= FEWEST:
-        deviators = [
+        from_forces, stated = (
             np.stack([_deviator(virial) for virial in tensors])
             for tensors in (
                 [pair.virial(graph) for graph in virials],
                 [graph["virial"][0].numpy() for graph in virials],
             )
-        ]
-        _compare_order(*deviators, labels)
-        compared["virials"] = deviators[0].ravel(), deviators[1].ravel()
+        )
+        _compare_order(from_forces, stated, labels)
+        compared["virials"] = from_forces.ravel(), stated.ravel()
     for label, (predicted, values) in compared.items():
         problem = _contradiction(predicted, values)
         if not problem:

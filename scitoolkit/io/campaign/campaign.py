@@ -30,8 +30,8 @@ from scitoolkit.io.campaign.layouts import (
     SIMULATION,
     TIME,
     Array,
-    Layout,
-    Options,
+    CampaignLayout,
+    CampaignOptions,
     Plain,
     auxiliary_names,
     missing_field,
@@ -68,7 +68,7 @@ class Campaign:
         mask: cells with values; None if all cells have values.
     """
 
-    options: Options
+    options: CampaignOptions
     names: dict[str, tuple[str, ...]]
     channels: dict[str, Channel]
     index: SampleIndex
@@ -244,7 +244,7 @@ class Campaign:
 def open_campaign(
     path: PathLike | Sequence[PathLike],
     variables: Sequence[str] | None = None,
-    options: Options | None = None,
+    options: CampaignOptions | None = None,
     *,
     cache: PathLike | None = None,
     keep: bool = True,
@@ -274,7 +274,7 @@ def open_campaign(
         >>> campaign.labels, campaign.index.bounds.tolist()
         (('run0', 'run1', 'run2'), [0, 4, 8, 12])
     """
-    options, candidates = options or Options(), find_files(path)
+    options, candidates = options or CampaignOptions(), find_files(path)
     store = IndexCache.of(cache, path, variables, options)
     segments = store.unchanged(candidates)
     fresh = segments is None
@@ -320,7 +320,7 @@ def _breaks(segments: Segments) -> list[int]:
     return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
-def _require_grid(header: FileHeader, channel: Channel, options: Options) -> None:
+def _require_grid(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
     """Refuse values on numbered cells or nodes, whose neighbours in the array are none in space.
 
     Raises:
@@ -352,7 +352,7 @@ def _has_both_angles(header: FileHeader, dim: str) -> bool:
     return {"latitude", "longitude"} <= set(along)
 
 
-def _is_complex(header: FileHeader, layout: type[Layout], array: Array) -> bool:
+def _is_complex(header: FileHeader, layout: type[CampaignLayout], array: Array) -> bool:
     group = layout.groups(header)[0]
     stored = header.variables.get(full_name(group, array.path))
     return stored is not None and np.dtype(stored.dtype).kind == "c"
@@ -360,9 +360,9 @@ def _is_complex(header: FileHeader, layout: type[Layout], array: Array) -> bool:
 
 def _channels(
     header: FileHeader,
-    layout: type[Layout],
+    layout: type[CampaignLayout],
     wanted: Sequence[str] | None,
-    options: Options,
+    options: CampaignOptions,
     several: bool,
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:
     arrays = layout.arrays(header, options)
@@ -468,7 +468,7 @@ def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
 
 
 def _require_samples(
-    header: FileHeader, channels: Mapping[str, Channel], options: Options, several: bool
+    header: FileHeader, channels: Mapping[str, Channel], options: CampaignOptions, several: bool
 ) -> None:
     """Raise DataError for variables without a sample dim, unless each file is one sample."""
     arrays = [c.array for c in channels.values()]

@@ -31,7 +31,7 @@ FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
 
 @dataclass(frozen=True)
-class Options:
+class CampaignOptions:
     """Settings of a campaign that override what is detected in the files.
 
     Attributes:
@@ -106,7 +106,7 @@ class Array:
         return self.shape[self.roles.index(role)] if role in self.roles else None
 
 
-class Layout(ABC):
+class CampaignLayout(ABC):
     """Base of a layout.
 
     Attributes:
@@ -131,12 +131,12 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the fields by the names that users refer to them by."""
 
     @classmethod
     def times(
-        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+        cls, header: FileHeader, group: str, options: CampaignOptions, fields: Iterable[str] = ()
     ) -> StoredArray | None:
         """Return the times, (rows,) or (simulations, rows), of the fields with some paths."""
         return header.get(cls.time_path.format(group=group)) if cls.time_path else None
@@ -171,7 +171,7 @@ class Layout(ABC):
         return None
 
 
-class Well(Layout):
+class Well(CampaignLayout):
     """The Well: `tR_fields/NAME` (trajectory, time, space..., components...)."""
 
     name: ClassVar[str] = "the Well"
@@ -186,7 +186,7 @@ class Well(Layout):
         return "n_trajectories" in header.attrs and fields
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the fields with the axes stated by their attributes.
 
         Raises:
@@ -253,7 +253,7 @@ def _spatial_names(header: FileHeader) -> list[str]:
     return names
 
 
-class PdeBench(Layout):
+class PdeBench(CampaignLayout):
     """PDEBench's flat files: `tensor` or `density`, `Vx`, ...: (sample, time, x[, y, z]).
 
     The times may include the end of the last step.
@@ -270,7 +270,7 @@ class PdeBench(Layout):
         return "x-coordinate" in names and ("tensor" in names or {"density", "Vx"} <= set(names))
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the fields; `nu` of Darcy flow has no time."""
         rank = sum(f"{d}-coordinate" in header.variables for d in SPACE)
         arrays = {}
@@ -285,7 +285,7 @@ class PdeBench(Layout):
         return arrays
 
 
-class PdeBenchSeeds(Layout):
+class PdeBenchSeeds(CampaignLayout):
     """PDEBench's files with one group per simulation: `0000/data` (time, x[, y], channel)."""
 
     name: ClassVar[str] = "PDEBench, one group per simulation"
@@ -306,14 +306,14 @@ class PdeBenchSeeds(Layout):
         return sorted(numbered, key=int)
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return `data`, channels last."""
         stored = header.variables[f"{cls.groups(header)[0]}/data"]
         space = SPACE[: len(stored.shape) - 2]
         return {"data": array_of("data", stored, [TIME, *space, COMPONENT])}
 
 
-class Dedalus(Layout):
+class Dedalus(CampaignLayout):
     """Dedalus 3: `tasks/NAME` (write, components..., space...), times in `scales/sim_time`.
 
     The sets `_s1`, `_s2`, ... belong to one simulation, because their times continue.
@@ -329,7 +329,7 @@ class Dedalus(Layout):
         return "scales/sim_time" in names and any(n.startswith("tasks/") for n in names)
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the tasks; dims with a scale are space dims, others components.
 
         Raises:
@@ -365,7 +365,7 @@ class Dedalus(Layout):
         return header.get(scales[0]) if len(scales) == 1 else None
 
 
-class Plain(Layout):
+class Plain(CampaignLayout):
     """NetCDF, Zarr, plain HDF5 and .npy: roles by the names of dims, variables in any group."""
 
     name: ClassVar[str] = "plain"
@@ -376,7 +376,7 @@ class Plain(Layout):
         return True
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
         options, apart = _with_time(header, options), chosen_dims(header, options)
         stated = _stated_roles(header)
@@ -394,7 +394,7 @@ class Plain(Layout):
 
     @classmethod
     def times(
-        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+        cls, header: FileHeader, group: str, options: CampaignOptions, fields: Iterable[str] = ()
     ) -> StoredArray | None:
         """Return the vector named like the sample dim, else a scalar with such a name.
 
@@ -509,7 +509,9 @@ def _seen(header: FileHeader, name: str, field: str, vector: bool = False) -> st
     return apart[0] if len(apart) == 1 else ""
 
 
-def named_dims(header: FileHeader, stored: StoredArray, options: Options) -> tuple[str, ...]:
+def named_dims(
+    header: FileHeader, stored: StoredArray, options: CampaignOptions
+) -> tuple[str, ...]:
     """Return the names of a variable's dims: the user's if given for its rank, else the file's.
 
     Raises:
@@ -530,7 +532,7 @@ def named_dims(header: FileHeader, stored: StoredArray, options: Options) -> tup
     return stored.dims
 
 
-def _with_time(header: FileHeader, options: Options) -> Options:
+def _with_time(header: FileHeader, options: CampaignOptions) -> CampaignOptions:
     """Return the options with the sample dim that CF metadata state.
 
     A vector whose attributes make it a time counts the samples, whatever its name; names decide
@@ -582,7 +584,7 @@ def auxiliary_names(header: FileHeader) -> set[str]:
     return own | {path for path in header.variables if path.rpartition("/")[2] in named}
 
 
-def chosen_dims(header: FileHeader, options: Options) -> frozenset[str]:
+def chosen_dims(header: FileHeader, options: CampaignOptions) -> frozenset[str]:
     """Return the dims of which one entry is selected, or whose entries become channels.
 
     Raises:
@@ -638,7 +640,7 @@ def _stated_roles(header: FileHeader) -> dict[str, str]:
 
 def _roles(
     dims: Sequence[str],
-    options: Options,
+    options: CampaignOptions,
     apart: frozenset[str],
     stated: Mapping[str, str],
     header: FileHeader,

@@ -23,7 +23,7 @@ from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import StoredArray
-from scitoolkit.io.campaign.layouts import Layout, Options, Plain
+from scitoolkit.io.campaign.layouts import CampaignLayout, CampaignOptions, Plain
 from scitoolkit.io.campaign.row_times import GAP, gaps_of, unpacked
 from scitoolkit.io.coordinates import require_increasing
 from scitoolkit.io.dates import of_one_kind, seconds_since
@@ -76,8 +76,8 @@ class FileRows:
         member: int,
         count: int | None,
         stored: StoredArray | None,
-        layout: type[Layout],
-        options: Options,
+        layout: type[CampaignLayout],
+        options: CampaignOptions,
         step: tuple[str, int] | None = None,
         constants: Constants | None = None,
     ) -> FileRows:
@@ -153,7 +153,7 @@ class FileRows:
         return self.calendar.get("units"), self.calendar.get("calendar")
 
 
-def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def simulations(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return the series of every simulation by name, in the order of rows.
 
     Files are parts of one simulation if their times continue with the same step; otherwise each
@@ -173,7 +173,7 @@ def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[
     return _by_times(series, options)
 
 
-def _by_steps(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _by_steps(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return samples sorted by the simulation and step stated in their files."""
     parts: dict[str, list[FileRows]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
@@ -186,7 +186,7 @@ def _by_steps(series: Sequence[FileRows], options: Options) -> dict[str, list[Fi
 
 
 def _with_breaks(
-    samples: Sequence[FileRows], steps: Sequence[int], options: Options
+    samples: Sequence[FileRows], steps: Sequence[int], options: CampaignOptions
 ) -> list[FileRows]:
     """Return the samples of a simulation with the breaks where files between them are missing.
 
@@ -207,7 +207,7 @@ def _with_breaks(
     return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
 
 
-def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _by_times(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     one_each = len({s.path for s in series}) == len(series)
     if options.files == "auto" and not one_each:
         return _members(series, options) or _named(series)
@@ -242,7 +242,7 @@ def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[Fi
     return _named(series)
 
 
-def _members(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _members(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return the members of files that each hold all of them, if their times continue; else {}."""
     by_member: dict[tuple[str, int], list[FileRows]] = {}
     for one in series:
@@ -328,7 +328,7 @@ def _sets(series: Sequence[FileRows]) -> dict[str, list[FileRows]]:
 
 
 def _in_time(
-    series: Sequence[FileRows], options: Options, required: bool = False
+    series: Sequence[FileRows], options: CampaignOptions, required: bool = False
 ) -> list[FileRows] | None:
     """Return parts in the order of their times; None if the times do not continue evenly.
 
@@ -499,7 +499,7 @@ def require_same_step(
             )
 
 
-def _by_names(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _by_names(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
     samples: dict[str, list[tuple[int, FileRows]]] = {}

@@ -20,7 +20,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import FileHeader
-from scitoolkit.io.campaign.layouts import Array, Centring, Options, Plain, chosen_dims
+from scitoolkit.io.campaign.layouts import Array, CampaignOptions, Centring, Plain, chosen_dims
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.turns import period_of
 from scitoolkit.io.loader.files import Counter
@@ -116,7 +116,7 @@ def _of_sgrid(header: FileHeader) -> dict[str, Pair]:
 
 
 def centred(
-    segments: Segments, channels: Mapping[str, Channel], options: Options
+    segments: Segments, channels: Mapping[str, Channel], options: CampaignOptions
 ) -> dict[str, Channel]:
     """Return the channels with their fields at the centres of the cells.
 
@@ -174,7 +174,9 @@ def centred(
     return {n: replace(c, array=made[c.array.path]) for n, c in channels.items()}
 
 
-def _require_no_entry(header: FileHeader, options: Options, centres: Mapping[str, str]) -> None:
+def _require_no_entry(
+    header: FileHeader, options: CampaignOptions, centres: Mapping[str, str]
+) -> None:
     """Raise if one entry is read of centres between which faces lie that keep all of theirs.
 
     Raises:

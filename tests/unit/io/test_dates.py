@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from scitoolkit.io.calendar_steps import months_as_days, times_after
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.dates import in_finest_unit, of_one_kind, seconds_since
 from scitoolkit.io.fields import open_fields, write_fields
 from scitoolkit.io.table import open_table
@@ -84,7 +84,7 @@ def _yearly(folder, years, calendar="standard"):
 @pytest.mark.parametrize("years", [(1676, 1677, 1678, 1679), (2260, 2261, 2262, 2263)])
 @pytest.mark.parametrize("calendar", ["standard", "proleptic_gregorian", "noleap"])
 def test_files_on_both_sides_of_the_range_are_one_simulation(tmp_path, years, calendar):
-    campaign = open_campaign(_yearly(tmp_path, years, calendar), ["u"], Options())
+    campaign = open_campaign(_yearly(tmp_path, years, calendar), ["u"], CampaignOptions())
     assert campaign.index.num_simulations == 1
     with open_fields(str(tmp_path / "*.nc"), ["u"]) as joined:
         assert (joined.time.values == campaign.times.values).all()
@@ -101,7 +101,7 @@ def test_files_of_more_than_292_years_are_one_simulation(tmp_path):
         xr.Dataset(
             {"u": (("time", "x"), days[:, None] + np.arange(2.0))}, {"time": times}
         ).to_netcdf(tmp_path / f"part{year}.nc", engine="h5netcdf")
-    assert open_campaign(tmp_path, ["u"], Options()).index.num_simulations == 1
+    assert open_campaign(tmp_path, ["u"], CampaignOptions()).index.num_simulations == 1
 
 
 def test_one_time_of_two_kinds_is_one_instant():

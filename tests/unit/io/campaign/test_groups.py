@@ -9,7 +9,7 @@ import pytest
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options
+from scitoolkit.io.campaign import CampaignOptions
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.layouts import Plain
 
@@ -117,7 +117,7 @@ def test_a_group_of_coordinates_alone_is_that_of_all_fields(tmp_path):
         file["fields/u"], file["grid/x"] = np.zeros((5, 4)), np.arange(4.0)
         file["grid/time"] = np.arange(5.0)
     header = read_header(tmp_path / "a.h5")
-    options = Options(dims={"u": ["time", "x"]})
+    options = CampaignOptions(dims={"u": ["time", "x"]})
     x = Plain.coordinate(header, "", "x", "fields/u")
     times = Plain.times(header, "", options, ["fields/u"])
     assert [one and one.name for one in (x, times)] == ["grid/x", "grid/time"]

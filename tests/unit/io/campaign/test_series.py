@@ -7,7 +7,7 @@ import xarray as xr
 
 import scitoolkit
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.kept import training_moments
 from scitoolkit.io.campaign.measure import Question
 from scitoolkit.io.campaign.rows import row_sets
@@ -28,7 +28,7 @@ def files(folder, times, units=(), attrs=(), scalars=(), calendars=()):
 
 
 def simulations(folder, **options):
-    return open_campaign(folder, ["u"], Options(**options)).index.num_simulations
+    return open_campaign(folder, ["u"], CampaignOptions(**options)).index.num_simulations
 
 
 FIRST, SECOND = np.arange(10.0), np.arange(10.0, 20.0)
@@ -152,7 +152,7 @@ def test_a_missing_part_is_told_or_splits(tmp_path, lost):
     files(tmp_path, parts)
     with pytest.raises(DataError, match="times are missing between"):
         simulations(tmp_path)
-    campaign = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    campaign = open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split"))
     assert campaign.index.num_simulations == 1
     assert campaign.index.breaks.tolist() == [10 * lost]
     assert simulations(tmp_path, files="simulations") == 5
@@ -180,7 +180,7 @@ def test_files_of_one_sample_that_are_missing_are_a_gap(tmp_path, timed):
         data.to_netcdf(tmp_path / f"out_{number:04d}.nc", engine="h5netcdf")
     with pytest.raises(DataError, match="missing between rows 2 and 3"):
         open_campaign(tmp_path, ["u"])
-    found = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split"))
     assert found.index.breaks.tolist() == [3]
     assert found.index.starts(found.index.blocks, 2).tolist() == [0, 1, 3, 4]
 
