@@ -21,6 +21,7 @@ from scitoolkit.forecasting.field_matrix import (
 )
 from scitoolkit.forecasting.field_store import allocate, row_blocks
 from scitoolkit.forecasting.gaps import filled
+from scitoolkit.forecasting.month_days import years_like
 from scitoolkit.forecasting.simulations import fields_of
 from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 from scitoolkit.io.campaign.index import SampleIndex
@@ -29,7 +30,7 @@ from scitoolkit.io.coordinates import check_field, check_time, spatial_dims, tim
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import convert, of_dataset
 from scitoolkit.io.split import blocked_split, window_starts
-from scitoolkit.io.time_axis import decimal_years, read_time_axis
+from scitoolkit.io.time_axis import read_time_axis
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def read_field(
     first = np.cumsum([0, *(len(s.values) for s in several)]).tolist()
     breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]
     return FieldData(
-        series=TimeSeries(_columns(several, mask, memory), decimal_years(times.values)),
+        series=TimeSeries(_columns(several, mask, memory), years_like(times.values, trained)),
         times=times,
         grid=cells,
         weights=_area_weights(cells)[mask],
