@@ -30,6 +30,7 @@ TIME_NAMES = (
     "frame",
     "snapshot",
 )
+LEAD_NAMES = ("lead", "lead_time", "leadtime", "forecast_period", "prediction_timedelta", "fhour")
 SIMULATION_NAMES = (
     "simulation",
     "sim",
