@@ -27,7 +27,8 @@ class GraphSetDataConfig(Config):
             its own, or `numbers`.
         positions: use of `pos`: `pass` it to a model that accepts it; `offsets` appends the
             difference of the positions of sender and receiver, and its length, to the features of
-            edges; `distances` the length alone, which rotations leave as it is.
+            edges; `distances` the length alone, which rotations leave as it is; `features` appends
+            the coordinates to the features of nodes, for models that read no edges.
         undirected: whether the file stores each edge once and messages run in both directions;
             None where the edges of the file say so.
         split: name of the split, for folders of OGB with several.
@@ -41,7 +42,7 @@ class GraphSetDataConfig(Config):
     columns: tuple[NonNegativeInt, ...] = ()
     ignore: tuple[str, ...] = ()
     integers: Literal["categories", "numbers"] = "categories"
-    positions: Literal["pass", "offsets", "distances"] = "pass"
+    positions: Literal["pass", "offsets", "distances", "features"] = "pass"
     undirected: bool | None = None
     split: str = ""
     class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None

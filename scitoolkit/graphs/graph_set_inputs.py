@@ -17,6 +17,8 @@ from scitoolkit.graphs.graph_set_config import GraphSetDataConfig
 Array = np.ndarray
 log = get_logger(__name__)
 MAX_CATEGORIES = 10_000
+OF_EDGES = ("offsets", "distances")
+"""Values of `data.positions` that make features of edges."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,19 @@ class Columns:
         return out, int((out == 0).sum())
 
 
-def node_columns(graphs: StackedGraphs) -> Columns:
-    """Return `x` and `z`; the number 1 for every node of graphs that have neither."""
+def node_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns:
+    """Return `x`, `z` and positions as features; the number 1 for nodes of graphs without any.
+
+    Raises:
+        DataError: positions are to be features, and there are none.
+    """
     count = int(graphs.num_nodes.sum())
     numbers, categories = _split(graphs.arrays.get("x"), count)
     if "z" in graphs.arrays:
         categories = np.concatenate([categories, graphs.arrays["z"][:, None]], axis=1)
+    if config.positions == "features":
+        _require_positions(graphs)
+        numbers = np.concatenate([numbers, graphs.arrays["pos"]], axis=1, dtype=np.float32)
     if not numbers.shape[1] and not categories.shape[1]:
         numbers = np.ones((count, 1), np.float32)
     return Columns(numbers, categories)
@@ -80,11 +89,8 @@ def edge_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns |
     """Return `edge_attr` and what `data.positions` appends to it; None without either."""
     count = int(graphs.num_edges.sum())
     numbers, categories = _split(graphs.arrays.get("edge_attr"), count)
-    if config.positions != "pass":
-        if "pos" not in graphs.arrays:
-            raise DataError(
-                "no pos", where=graphs.where, fix="leave data.positions out", allowed="key pos"
-            )
+    if config.positions in OF_EDGES:
+        _require_positions(graphs)
         first = np.repeat(graphs.first_node[:-1], graphs.num_edges)
         sender, receiver = graphs.arrays["pos"][graphs.edge_index + first]
         offset = receiver - sender
@@ -94,6 +100,13 @@ def edge_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns |
     if not numbers.shape[1] and not categories.shape[1]:
         return None
     return Columns(numbers.astype(np.float32), categories)
+
+
+def _require_positions(graphs: StackedGraphs) -> None:
+    if "pos" not in graphs.arrays:
+        raise DataError(
+            "no pos", where=graphs.where, fix="leave data.positions out", allowed="key pos"
+        )
 
 
 def _split(array: Array | None, count: int) -> tuple[Array, Array]:
@@ -109,7 +122,7 @@ def passed(graphs: StackedGraphs, config: GraphSetDataConfig) -> list[str]:
     names: list[str] = [n for n in ("z", "edge_weight", "edge_type") if n in graphs.arrays]
     if "pos" in graphs.arrays and config.positions == "pass":
         names.append("pos")
-    if "edge_attr" in graphs.arrays or config.positions != "pass":
+    if "edge_attr" in graphs.arrays or config.positions in OF_EDGES:
         names.append("edge_attr")
     return names
 
@@ -153,7 +166,7 @@ class GraphBatches:
                 )
         self._nodes = {n: stored[n] for n in ("z", "pos") if n in used}
         self._edges = {n: stored[n] for n in ("edge_weight", "edge_type") if n in used}
-        node = node_columns(self.graphs)
+        node = node_columns(self.graphs, self.config)
         columns = {"node": (node, self._nodes)}
         edge = edge_columns(self.graphs, self.config)
         if edge is not None:

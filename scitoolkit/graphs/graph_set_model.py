@@ -97,7 +97,7 @@ class GraphSetModel(nn.Module):
         for name in inputs:
             if name not in taken and not (name == "z" and "x" in taken):
                 fix = {
-                    "pos": "data.positions=distances, or data.ignore=[pos]",
+                    "pos": "data.positions=distances or features, or data.ignore=[pos]",
                     "edge_attr": "model.name=gine, or data.ignore=[edge_attr]",
                 }
                 raise ConfigError(

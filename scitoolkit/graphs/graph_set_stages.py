@@ -17,7 +17,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, metric_words
 from scitoolkit.graphs import baselines
 from scitoolkit.graphs.graph_set import StackedGraphs
-from scitoolkit.graphs.graph_set_config import GraphSetConfig
+from scitoolkit.graphs.graph_set_config import GraphSetConfig, GraphSetDataConfig
 from scitoolkit.graphs.graph_set_data import GraphSetData
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns, passed
 from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
@@ -76,7 +76,7 @@ class GraphSetStages(GraphSetData, Stages):
         """Return sizes, moments and categories of the inputs and moments of the target."""
         train = np.asarray(rows, np.int64)
         nodes, edges = data.rows(train)
-        of_nodes, of_edges = node_columns(data), edge_columns(data, config.data)
+        of_nodes, of_edges = node_columns(data, config.data), edge_columns(data, config.data)
         labels, outputs = data.target[train], data.num_outputs
         values = data.learned.columns(labels, outputs)
         mean = values.mean(0)
@@ -193,7 +193,7 @@ class GraphSetStages(GraphSetData, Stages):
         plain = np.asarray(measured["mean"])[None]
         answers[target.plain] = np.repeat(plain, len(graphs), axis=0)
         if measured["composition"]:
-            answers["composition"] = _composition(data, measured)[graphs]
+            answers["composition"] = _composition(config.data, data, measured)[graphs]
         decided = {name: target.decided(values) for name, values in answers.items()}
         unit = data.units.get("y", "")
         if config.data.target == "values" and truth.shape[1] > 1:
@@ -265,13 +265,15 @@ def _batches(
 ) -> GraphBatches:
     reference = None
     if config.data.reference == "composition":
-        reference = _composition(data, measured)
+        reference = _composition(config.data, data, measured)
     return GraphBatches(data, config.data, graphs, measured, reference)
 
 
-def _composition(data: StackedGraphs, measured: Mapping[str, Any]) -> np.ndarray:
+def _composition(
+    config: GraphSetDataConfig, data: StackedGraphs, measured: Mapping[str, Any]
+) -> np.ndarray:
     """Return the linear model's values of each graph, shape (G, outputs)."""
     tables = measured["node"]["categories"]
-    inputs = baselines.composition(data, node_columns(data), tables)
+    inputs = baselines.composition(data, node_columns(data, config), tables)
     values: np.ndarray = inputs @ np.asarray(measured["composition"])
     return values

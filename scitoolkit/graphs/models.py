@@ -23,9 +23,11 @@ class NodeModelConfig(Config):
 
     Attributes:
         weighted_edges: whether the layers accept edge weights.
+        reaches_all: whether a node depends on all nodes of its graph, and not on its neighbours.
     """
 
     weighted_edges: ClassVar[bool] = False
+    reaches_all: ClassVar[bool] = False
 
     requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
 
@@ -323,6 +325,38 @@ class GAT(NodeModelConfig):
         ]
         last = inputs if self.layers == 1 else width * self.heads
         return [*inner, layers.GATConv(last, outputs)]
+
+
+class PhysicsAttention(NodeModelConfig):
+    """Attention among slices of the nodes (Transolver, Wu et al. 2024), for meshes and points.
+
+    Edges are not read: positions belong to the features of the nodes (`data.positions=features`).
+
+    Attributes:
+        heads: of each layer; divides `hidden`.
+        slices: groups of nodes of each head that attend to each other.
+    """
+
+    reaches_all: ClassVar[bool] = True
+    name: Literal["physics_attention"] = "physics_attention"
+    hidden: PositiveInt = 64
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    slices: PositiveInt = 32
+    dropout: float = Field(default=0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+        return self
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the model for `inputs` features and `outputs` outputs."""
+        from scitoolkit.graphs.physics_attention import SliceTransformer
+
+        sizes = self.layers, self.heads, self.slices
+        return SliceTransformer(inputs, self.hidden, outputs, *sizes, self.dropout)
 
 
 class OfPyG(ReadsEdgeFeatures):

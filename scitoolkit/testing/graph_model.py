@@ -98,13 +98,19 @@ class GraphModelContract:
         torch.testing.assert_close(network(moved, shuffled)[new], network(x, edges))
 
     def test_messages_follow_the_edges(self, model: NodeModelConfig, network: nn.Module) -> None:
-        """A node depends on itself and on senders at most `layers` edges away, not on receivers."""
+        """A node depends on itself and on senders at most `layers` edges away, not on receivers.
+
+        One that `reaches_all` depends on all nodes.
+        """
         line = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
         x = _graph()[0].requires_grad_()
         node = NODES // 2
         (slope,) = torch.autograd.grad(network(x, line)[node].square().sum(), x)
         reached = slope.abs().sum(1).nonzero().flatten().tolist()
         assert reached
+        if model.reaches_all:
+            assert reached == list(range(NODES))
+            return
         assert set(reached) <= set(range(node - model.layers, node + 1))
         assert node - model.layers in reached
 

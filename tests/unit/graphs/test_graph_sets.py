@@ -242,7 +242,7 @@ def measured(graphs, config):
     nodes, edges = graphs.rows(np.arange(len(graphs)))
     of_edges = edge_columns(graphs, config)
     return {
-        "node": node_columns(graphs).measured(nodes, ""),
+        "node": node_columns(graphs, config).measured(nodes, ""),
         "edge": None if of_edges is None else of_edges.measured(edges, ""),
     }
 
@@ -276,6 +276,18 @@ def test_positions_as_features_of_edges(tmp_path):
         got = numbers[read.first_edge[4]]
         assert np.allclose(got[-1], np.linalg.norm(offset))
         assert width == 1 or np.allclose(got[:2], offset)
+
+
+def test_positions_as_features_of_nodes(tmp_path):
+    pos = {"pos": lambda r, n, pair: torch.from_numpy(r.normal(size=(n, 2)))}
+    torch.save(molecules(**pos), tmp_path / "a.pt")
+    read = read_graphs(tmp_path / "a.pt")
+    config = GraphSetDataConfig(path=tmp_path / "a.pt", positions="features")
+    assert np.array_equal(node_columns(read, config).numbers, read.arrays["pos"].astype("f4"))
+    assert edge_columns(read, config).numbers.shape[1] == 0  # those of the file are categories
+    torch.save(molecules(), tmp_path / "b.pt")
+    with pytest.raises(DataError, match="no pos"):
+        node_columns(read_graphs(tmp_path / "b.pt"), config)
 
 
 def test_categories_that_the_training_does_not_have_count_as_none():
