@@ -44,11 +44,11 @@ def write(folder: Path, count: int) -> dict:
 
 
 def opened(folder: Path):
-    from scitoolkit.io.campaign import Options, open_campaign
+    from scitoolkit.io.campaign import CampaignOptions, open_campaign
 
     begin, spent = time.perf_counter(), time.process_time()
     cache = folder.parent / "cache"
-    campaign = open_campaign(folder, ["u"], Options(pattern=PATTERN), cache=cache)
+    campaign = open_campaign(folder, ["u"], CampaignOptions(pattern=PATTERN), cache=cache)
     seconds = time.perf_counter() - begin, time.process_time() - spent
     return campaign, seconds
 

@@ -45,11 +45,11 @@ class RadialNetwork(torch.nn.Module):
 
 def table_of(network: RadialNetwork):
     """Return grid, coefficients in float32 and CPU seconds."""
-    from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+    from scitoolkit.ops.interpolation import EquidistantGrid, Placement, piecewise_polynomial
 
     begin, number = time.process_time(), INTERVALS
     while True:
-        grid = Grid(CUTOFF, number)
+        grid = EquidistantGrid(CUTOFF, number)
         # Below the first node in use distances do not occur, and 1/r of the basis is steep.
         nodes = grid.nodes().clamp(min=1e-3)
         exact = grid.coefficients(network(nodes), torch.float64)

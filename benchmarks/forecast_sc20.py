@@ -27,7 +27,7 @@ from scitoolkit import forecasting as baselines
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting import metrics, selection
 from scitoolkit.forecasting.forecasters.autoregression import Average
-from scitoolkit.forecasting.windows import Series, all_windows
+from scitoolkit.forecasting.windows import TimeSeries, all_windows
 from scitoolkit.io.time_axis import decimal_years
 
 DATA = Path(os.environ.get("SCITOOLKIT_SHARED", Path(__file__).parents[2] / "shared")) / "data"
@@ -51,7 +51,7 @@ def read():
     begin, breakpoint = np.datetime64("1981-11-01"), np.datetime64("1990-01-03")
     years = decimal_years(begin + week * np.arange(len(train)))
     test_years = decimal_years(breakpoint + week * np.arange(len(test)))
-    return Series(train, years), Series(test, test_years), rkhs
+    return TimeSeries(train, years), TimeSeries(test, test_years), rkhs
 
 
 def candidates() -> dict:
@@ -70,7 +70,7 @@ def candidates() -> dict:
     return made
 
 
-def select(train: Series):
+def select(train: TimeSeries):
     """Return (name, make, validation forecasts, validation error of every candidate)."""
     found = {
         name: selection.cross_validate(make, [train], inputs=INPUTS, leads=LEADS)
@@ -81,7 +81,7 @@ def select(train: Series):
     return best, candidates()[best], found[best], errors
 
 
-def manual_lstm(train: Series):
+def manual_lstm(train: TimeSeries):
     """The hand-made POD-LSTM: two layers of 80, all-steps head, 100 epochs, as in the paper."""
     import torch
 
@@ -116,7 +116,7 @@ def score(truth, forecast) -> dict:
     }
 
 
-def fitted_baselines(train: Series, errors: dict) -> dict:
+def fitted_baselines(train: TimeSeries, errors: dict) -> dict:
     harmonics = min(HARMONICS, key=lambda n: errors[f"damped_anomaly(harmonics={n})"])
     models = {
         "persistence": baselines.Persistence(),
@@ -128,7 +128,7 @@ def fitted_baselines(train: Series, errors: dict) -> dict:
     return {name: model.fit([train]).predict for name, model in models.items()}
 
 
-def rkhs_score(test: Series, rkhs) -> dict:
+def rkhs_score(test: TimeSeries, rkhs) -> dict:
     """Score the file's prediction: row i is its forecast of test week i, in blocks of 8."""
     rows = slice(INPUTS, len(test.values))
     return score(test.values[rows, None], rkhs[rows, None])

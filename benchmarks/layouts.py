@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
 
@@ -37,7 +37,7 @@ class Written:
     path: Path | str
     variables: list[str]
     truth: dict[str, list[np.ndarray]]
-    options: Options = field(default_factory=Options)
+    options: CampaignOptions = field(default_factory=CampaignOptions)
     refused: str = ""
 
 
@@ -114,7 +114,7 @@ def pdebench_darcy(folder: Path) -> Written:
         file["tensor"], file["nu"] = u, nu
         file["x-coordinate"], file["y-coordinate"] = np.arange(X) / X, np.arange(Y) / Y
     truth = {"tensor": list(u), "nu": [n[None] for n in nu]}
-    return Written(folder / "darcy.hdf5", ["nu", "tensor"], truth, Options(lead=0))
+    return Written(folder / "darcy.hdf5", ["nu", "tensor"], truth, CampaignOptions(lead=0))
 
 
 def pdebench_seeds(folder: Path) -> Written:
@@ -191,7 +191,7 @@ def groups(folder: Path) -> Written:
     for i, u in enumerate(arrays):
         with h5py.File(folder / f"heat{i}.h5", "w") as file:
             file["Fields/Temp"], file["Fields/Src"] = u, u + 1
-    options = Options(dims=["time", "x", "y"])
+    options = CampaignOptions(dims=["time", "x", "y"])
     return Written(folder, ["Fields/Temp"], {"Fields_Temp": arrays}, options)
 
 
@@ -199,7 +199,7 @@ def numpy_files(folder: Path) -> Written:
     arrays = [values(ROWS, X, Y, seed=i) for i in range(SIMULATIONS)]
     for i, u in enumerate(arrays):
         np.save(folder / f"run{i}.npy", u)
-    return Written(folder, ["values"], {"values": arrays}, Options(dims=["time", "x", "y"]))
+    return Written(folder, ["values"], {"values": arrays}, CampaignOptions(dims=["time", "x", "y"]))
 
 
 def one_sample_a_file(folder: Path) -> Written:
@@ -209,7 +209,7 @@ def one_sample_a_file(folder: Path) -> Written:
         for k, frame in enumerate(u):
             data = xr.Dataset({"u": (("x", "y"), frame)})
             data.to_netcdf(folder / f"run{i}_t{k + 8}.nc", engine="h5netcdf")
-    options = Options(pattern="run{simulation}_t{step}.nc")
+    options = CampaignOptions(pattern="run{simulation}_t{step}.nc")
     return Written(folder, ["u"], {"u": arrays}, options)
 
 
@@ -218,7 +218,7 @@ def one_map_a_file(folder: Path) -> Written:
     for i, u in enumerate(arrays):
         data = xr.Dataset({"u": (("x", "y"), u[0])})
         data.to_netcdf(folder / f"case{i}.nc", engine="h5netcdf")
-    return Written(folder, ["u"], {"u": arrays}, Options(lead=0))
+    return Written(folder, ["u"], {"u": arrays}, CampaignOptions(lead=0))
 
 
 def pdebench_incompressible(folder: Path) -> Written:
@@ -298,13 +298,13 @@ def npz_files(folder: Path) -> Written:
     arrays = [values(ROWS + i, X, Y, seed=i) for i in range(SIMULATIONS)]
     for i, u in enumerate(arrays):
         np.savez(folder / f"run{i}.npz", u=u, x=np.arange(Y))
-    return Written(folder, ["u"], {"u": arrays}, Options(dims=["time", "y", "x"]))
+    return Written(folder, ["u"], {"u": arrays}, CampaignOptions(dims=["time", "y", "x"]))
 
 
 def npz_compressed(folder: Path) -> Written:
     u = values(ROWS, X, Y)
     np.savez_compressed(folder / "run.npz", u=u)
-    options = Options(dims=["time", "y", "x"])
+    options = CampaignOptions(dims=["time", "y", "x"])
     return Written(folder / "run.npz", ["u"], {"u": [u]}, options, refused="compressed")
 
 

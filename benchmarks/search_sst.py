@@ -35,7 +35,7 @@ from scitoolkit.forecasting import metrics, selection
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.forecasters.climatology import last_anomaly
 from scitoolkit.forecasting.lstm import PodLSTM
-from scitoolkit.forecasting.windows import Series, Windows, all_windows, blocked_folds
+from scitoolkit.forecasting.windows import TimeSeries, Windows, all_windows, blocked_folds
 from scitoolkit.search import AgingEvolution, InProcess, RandomSearch, Search, Space, real, spaces
 
 INPUTS = LEADS = 8
@@ -305,7 +305,7 @@ def test(rows: list[dict]) -> dict:
 # --- baselines ------------------------------------------------------------------------------------
 
 
-def hand_made(train: Series, test_series: Series) -> dict:
+def hand_made(train: TimeSeries, test_series: TimeSeries) -> dict:
     """Return test R² of hand-made LSTMs: as in the paper, with a better head, on the residual."""
     windows = all_windows(test_series, INPUTS, LEADS)
     truth = windows.targets()
@@ -321,7 +321,7 @@ def hand_made(train: Series, test_series: Series) -> dict:
     return out
 
 
-def _standard(train: Series, windows: Windows) -> torch.Tensor:
+def _standard(train: TimeSeries, windows: Windows) -> torch.Tensor:
     values = (windows.input_values() - train.values.mean(0)) / train.values.std(0)
     return torch.as_tensor(values, dtype=torch.float32)
 
@@ -334,7 +334,7 @@ def _small(x, residual):
     return fit_in_memory(network, x, torch.as_tensor(residual, dtype=torch.float32), epochs=20)
 
 
-def _last_state(train: Series):
+def _last_state(train: TimeSeries):
     from scitoolkit.forecasting.lstm import fit_in_memory
 
     torch.manual_seed(0)
@@ -351,7 +351,7 @@ def _last_state(train: Series):
     return predict
 
 
-def tuned_baselines(train: Series, series: Series) -> dict:
+def tuned_baselines(train: TimeSeries, series: TimeSeries) -> dict:
     windows = all_windows(series, INPUTS, LEADS)
     truth = windows.targets()
     _, make, _, errors = sc20.select(train)

@@ -23,7 +23,7 @@ from _measure import alternate, machine, medians
 from scitoolkit.generators.vlasov.basis import integrals
 from scitoolkit.generators.vlasov.members import Landau, TwoStream
 from scitoolkit.generators.vlasov.reference import DenseReference
-from scitoolkit.generators.vlasov.simulation import Grid, Simulation, Species
+from scitoolkit.generators.vlasov.simulation import PhaseSpaceGrid, Simulation, Species
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent / ".venv-peers" / "numba" / "bin" / "python"
@@ -57,7 +57,7 @@ def wave(x, v):
 
 
 def simulation(threads: int = 1, nx: int = NX, nv: int = NV) -> Simulation:
-    return Simulation([Species(wave, 6.0)], Grid(4 * np.pi, nx, nv), threads=threads)
+    return Simulation([Species(wave, 6.0)], PhaseSpaceGrid(4 * np.pi, nx, nv), threads=threads)
 
 
 def plasma_1x2v(nx: int, nv: int, nvy: int) -> Simulation:
@@ -65,7 +65,7 @@ def plasma_1x2v(nx: int, nv: int, nvy: int) -> Simulation:
         phase = 0.5 * x + 0.4 * vy
         return (1 + 0.1 * np.cos(phase)) * np.exp(-(vx**2 + vy**2) / 2) / (2 * np.pi)
 
-    return Simulation([Species(start, 6.0)], Grid(4 * np.pi, nx, nv, cells_vy=nvy))
+    return Simulation([Species(start, 6.0)], PhaseSpaceGrid(4 * np.pi, nx, nv, cells_vy=nvy))
 
 
 def random_state() -> Simulation:
@@ -106,7 +106,7 @@ def kernel_error() -> float:
 def product_error() -> float:
     """Return the difference of 1X2V from 1X1V where f is a product with a function of vy."""
     flat = simulation(nx=6, nv=16)
-    grid = Grid(4 * np.pi, 6, 16, cells_vy=1)
+    grid = PhaseSpaceGrid(4 * np.pi, 6, 16, cells_vy=1)
     full = Simulation([Species(lambda x, vx, vy: wave(x, vx) / 12 + 0 * vy, 6.0)], grid)
     for made in (flat, full):
         made.advance(1.0, time_step=0.02)
@@ -282,7 +282,7 @@ def order(degree: int) -> float:
 
     errors = []
     for n in (32, 64):
-        grid = Grid(4 * np.pi, n, 2 * n, degree, field="given")
+        grid = PhaseSpaceGrid(4 * np.pi, n, 2 * n, degree, field="given")
         made = Simulation([Species(start, 6.0)], grid, cfl=0.2)
         made.field_modes()[...] = 0
         made.advance(2.0)
@@ -298,7 +298,7 @@ def order_1x2v(degree: int) -> float:
 
     errors = []
     for n in (16, 32):
-        grid = Grid(4 * np.pi, n, 2 * n, degree, field="given", cells_vy=n // 4)
+        grid = PhaseSpaceGrid(4 * np.pi, n, 2 * n, degree, field="given", cells_vy=n // 4)
         made = Simulation([Species(start, 6.0)], grid, cfl=0.2)
         made.field_modes()[...] = 0
         made.advance(2.0)

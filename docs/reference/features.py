@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import domains
 from scitoolkit.surrogate.job import SurrogateJob
-from scitoolkit.surrogate.stages import Traceable
+from scitoolkit.surrogate.stages import TraceableStages
 
 DOMAINS = (
     "emulation",
@@ -79,7 +79,7 @@ def imports(*names: str, module: str = "") -> Probe:
 def exports(job: type[Job]) -> str:
     """Return what exports the domain's models: a method of the job, or its stages."""
     if issubclass(job, SurrogateJob) and "traced" not in vars(job):
-        return "`traced()`" if isinstance(job.stages, Traceable) else method("export")(job)
+        return "`traced()`" if isinstance(job.stages, TraceableStages) else method("export")(job)
     return method("traced", "export")(job)
 
 

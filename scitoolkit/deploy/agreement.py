@@ -61,12 +61,28 @@ def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[Traced
     return functions
 
 
+def copies(modules: list[nn.Module]) -> list[nn.Module]:
+    """Return deep copies of modules, which share what the modules share.
+
+    Results of computations, as a weight norm keeps one, have no deep copy in torch.
+    """
+    loose = [x for module in modules for part in module.modules() for x in vars(part).values()]
+    made = {id(x): x.detach().clone() for x in loose if isinstance(x, torch.Tensor)}
+    return copy.deepcopy(modules, made)
+
+
 def _in_double(module: nn.Module) -> nn.Module:
-    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
-    double = copy.deepcopy(module).double()
-    for tensor in (*double.parameters(), *double.buffers()):
-        if tensor.is_complex():
+    """Return a copy in double precision, also of what `Module.double` leaves.
+
+    That are complex weights, and tensors that are neither parameters nor buffers.
+    """
+    double = copies([module])[0].double()
+    loose = [x for part in double.modules() for x in vars(part).values()]
+    for tensor in (*double.parameters(), *double.buffers(), *loose):
+        if isinstance(tensor, torch.Tensor) and tensor.is_complex():
             tensor.data = tensor.data.to(torch.complex128)
+        elif isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            tensor.data = tensor.data.double()
     return double
 
 
@@ -229,9 +245,11 @@ def require_separate(function: TracedFunction) -> None:
             again = of_module(function, inputs, together=False)
             if any(relative(*pair) > MIXED for pair in zip(alone, again, strict=True)):
                 raise ConfigError(
-                    f"{spec.name} of two equal calls differs: the module draws random numbers",
+                    f"{spec.name} of two equal calls differs: the module draws random numbers, or "
+                    "keeps a state",
                     where=f"function {function.name!r}",
-                    fix="module.eval(), training=False, or pass the numbers as an input",
+                    fix="training=False in functional calls; pass random numbers as an input, a "
+                    "state as an input and an output",
                 )
             raise ConfigError(
                 f"samples are mixed: {spec.name} of a sample changes by "

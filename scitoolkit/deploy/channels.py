@@ -8,7 +8,6 @@ The remaining network computes the same values up to the order of summation. Pru
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.agreement import copies
 from scitoolkit.ops.low_rank import CONVOLUTIONS, factorable
 
 ELEMENTWISE = (
@@ -83,7 +83,7 @@ def without_dead_channels(
         >>> smaller.module[0].out_features, told
         (2, [Removed(layer='0', removed=1, channels=3)])
     """
-    modules = copy.deepcopy([f.module for f in functions])  # layers that they share stay shared
+    modules = copies([f.module for f in functions])  # layers that they share stay shared
     before: dict[int, tuple[str, int]] = {}
     for first, _, name in _pairs(modules):
         before[id(first)] = (name, _channels(first))

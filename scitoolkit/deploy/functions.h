@@ -100,7 +100,8 @@ static inline double stk_digamma(double x) {
   if (x == 0) return copysign(INFINITY, -x);
   if (x < 0) {
     if (x == floor(x)) return NAN;
-    more = -3.14159265358979324 / tan(3.14159265358979324 * (x - floor(x)));
+    /* From the nearest integer, as x - floor(x) of a small x is rounded to 1. */
+    more = -3.14159265358979324 / tan(3.14159265358979324 * (x - rint(x)));
     x = 1 - x;
   }
   for (; x < 10; x++) more -= 1 / x;

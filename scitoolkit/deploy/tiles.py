@@ -24,8 +24,8 @@ from scitoolkit.deploy.values import C_TYPES, Stride, View
 # `s<r>_<v>_<c>` partial sum c of a result; the copies c are added at the end, in a fixed order.
 LATENCY = 4
 """Latency of a multiply-add in cycles; two start per cycle, so that 8 independent sums hide it."""
-FETCH = 1.5
-"""Cycles of a load of a vector of weights from the second-level cache."""
+FETCH = 2.5
+"""Cycles of a load of a vector of weights from the second-level cache, when each is one."""
 PARALLEL = 300_000
 """Least number of multiply-adds of a product that is divided among threads."""
 UNROLLED = 16

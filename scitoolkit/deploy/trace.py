@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_unflatten
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.constant_values import ConstantValues
 from scitoolkit.deploy.derivatives import DIFFERENTIABLE, Derivative
 from scitoolkit.deploy.kinds import Lowering, lowerings
 from scitoolkit.deploy.lowering.complex_numbers import Complex, is_complex, lower_complex
@@ -70,14 +72,52 @@ def program(
                 # Changes in place have derivatives by strides, the graph without them has others.
                 own = program(module.module, examples[: module.arrays], DIFFERENTIABLE)
                 module = module.graph(own.module(check_guards=False), examples)
-            exported = torch.export.export(module, tuple(examples), strict=False)
-            return exported.run_decompositions(decompositions(_KEPT) | dict(others))
+            return _exported(module, examples, others)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
             f"{type(module).__name__} cannot be traced ({type(error).__name__}: {text})",
             where="export to C",
         ) from error
+
+
+def _exported(
+    module: nn.Module, examples: Sequence[Tensor], others: Mapping[Any, Callable[..., Any]]
+) -> torch.export.ExportedProgram:
+    """Trace a module; again with the values of its constants if shapes depend on values."""
+
+    def traced(mode: Any) -> torch.export.ExportedProgram:
+        with mode:
+            program = torch.export.export(module, tuple(examples), strict=False)
+        return program.run_decompositions(decompositions(_KEPT) | dict(others))
+
+    program, error = None, None
+    try:
+        program = traced(contextlib.nullcontext())
+        if not any(map(_depends_on_values, program.graph.nodes)):
+            return program
+    except Exception as first:
+        error = first
+    values = ConstantValues(module)
+    hook = module.register_forward_pre_hook(values.begin)
+    try:
+        return traced(values)
+    except Exception:
+        if program is None:
+            assert error is not None
+            raise error from None
+        return program
+    finally:
+        hook.remove()
+
+
+def _depends_on_values(node: Any) -> bool:
+    value = node.meta.get("val")
+    return any(
+        not isinstance(n, int)
+        for tensor in (value if isinstance(value, list | tuple) else [value])
+        for n in getattr(tensor, "shape", ())
+    )
 
 
 def lower(
@@ -139,7 +179,7 @@ def lower(
 def _result(node: Any, values: dict, builder: Builder, by_target: dict[str, type[Lowering]]) -> Any:
     target = str(node.target)
     if node.target is operator.getitem:
-        return values[node.args[0]][node.args[1]]
+        return _member(node, values)
     if target in _IGNORED:
         return None
     if target == "with_effects" and str(node.args[1]) in _IGNORED:
@@ -184,6 +224,22 @@ def _result(node: Any, values: dict, builder: Builder, by_target: dict[str, type
     if several or not isinstance(result, Expr) or len(node.users) < 2:
         return result
     return builder.store(result)
+
+
+def _member(node: Any, values: dict) -> Any:
+    """Return one of several results; an operator in C may have fewer of them than in torch."""
+    source, place = node.args
+    member = values[source][place]
+    if member is None and node.users and str(source.target) != "with_effects":
+        raise ConfigError(
+            f"result {place + 1} of operator {source.target}, from {_origin(source)}",
+            where="export to C",
+            allowed=", ".join(
+                str(k + 1) for k, other in enumerate(values[source]) if other is not None
+            ),
+            fix="a module that does not use this result",
+        )
+    return member
 
 
 def _folded(target: str, args: Sequence[Any]) -> Any:

@@ -27,7 +27,7 @@ from scitoolkit.emulation.variables import (
     areas_in,
     read_layout,
 )
-from scitoolkit.io.campaign import Campaign, Options, open_campaign
+from scitoolkit.io.campaign import Campaign, CampaignOptions, open_campaign
 from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.mask import MISSING, pack
 from scitoolkit.io.campaign.masking import with_mask
@@ -212,7 +212,7 @@ def open_data(
     own = path is None
     path = config.path if path is None else path
     assert path is not None  # a generator's files are those of its run
-    options = Options(
+    options = CampaignOptions(
         config.sample_dim,
         config.dims,
         config.grid,

@@ -15,7 +15,7 @@ from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.io.campaign.files import find_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import Options
+from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.facts import is_dates, seconds_of
@@ -107,7 +107,7 @@ def _present(trained: Trained, path: Path, names: Sequence[str]) -> list[str]:
     """
     section = trained.config.data
     header = read_header(Path(find_files(path).paths[0]))
-    options = Options(section.sample_dim, section.dims)
+    options = CampaignOptions(section.sample_dim, section.dims)
     stored = layout_of(header).arrays(header, options)
     present = [n for n in names if {n, n.rpartition("_")[0], f"{n}_real"} & set(stored)]
     if not present:

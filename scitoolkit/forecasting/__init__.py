@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scitoolkit.forecasting.lstm import PodLSTM as PodLSTM
     from scitoolkit.forecasting.pod import POD as POD
     from scitoolkit.forecasting.surrogate import ForecastSurrogate as ForecastSurrogate
-    from scitoolkit.forecasting.windows import Series as Series
+    from scitoolkit.forecasting.windows import TimeSeries as TimeSeries
     from scitoolkit.forecasting.windows import Windows as Windows
     from scitoolkit.forecasting.windows import all_windows as all_windows
 
@@ -44,7 +44,7 @@ _HOMES = {
     "PodLSTM": "lstm",
     "PolynomialForecaster": "estimators",
     "RidgeAutoregression": "forecasters.ridge",
-    "Series": "windows",
+    "TimeSeries": "windows",
     "Windows": "windows",
     "all_windows": "windows",
     "lagged_table": "estimators",

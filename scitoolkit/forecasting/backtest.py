@@ -18,7 +18,7 @@ from scitoolkit.forecasting.config import BacktestConfig, ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.forecasters.base import Forecaster
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 _SAME = 1e-6
 """Years within which two dates are the same."""
@@ -60,7 +60,7 @@ def spread_origins(windows: Windows, backtest: BacktestConfig) -> Windows:
     return windows.take(np.round(places).astype(np.int64))
 
 
-Past = Callable[[int], list[Series]]
+Past = Callable[[int], list[TimeSeries]]
 """Returns the stretches that are known before a step of the scored file."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 log: Logger = get_logger(__name__)
 
@@ -199,7 +199,7 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
     return tuple(coded)
 
 
-def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Array) -> Coding:
+def with_cycles(coding: Coding, train: TimeSeries, drivers: Array | None, cycles: Array) -> Coding:
     """Return the coding with the effects of further seasons, estimated jointly with the drivers'.
 
     Args:
@@ -219,7 +219,7 @@ def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Ar
     return replace(coding, effects=both[season.shape[1] :], drivers=drivers_and_cycles)
 
 
-def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: Array) -> Coding:
+def with_drivers(coding: Coding, names: Sequence[str], train: TimeSeries, drivers: Array) -> Coding:
     """Return the coding with the effects of drivers, estimated jointly with mean and season.
 
     If the drivers do not lower the error on held-out blocks of time they are not used, and a

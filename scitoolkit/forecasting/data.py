@@ -21,15 +21,16 @@ from scitoolkit.forecasting.field_matrix import (
 )
 from scitoolkit.forecasting.field_store import allocate, row_blocks
 from scitoolkit.forecasting.gaps import filled
+from scitoolkit.forecasting.month_days import years_like
 from scitoolkit.forecasting.simulations import fields_of
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.coordinates import check_field, check_time, spatial_dims, time_dim
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import convert, of_dataset
 from scitoolkit.io.split import blocked_split, window_starts
-from scitoolkit.io.time_axis import decimal_years, read_time_axis
+from scitoolkit.io.time_axis import read_time_axis
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class FieldData:
             grid has one variable for each.
     """
 
-    series: Series
+    series: TimeSeries
     times: xr.DataArray
     grid: xr.DataArray
     weights: Array
@@ -76,7 +77,7 @@ class FieldData:
         count = self.grid.sizes[variable] - len(self.parameters)
         return replace(
             self,
-            series=Series(self.series.values[:, :cells], self.series.years),
+            series=TimeSeries(self.series.values[:, :cells], self.series.years),
             weights=self.weights[:cells],
             parameters=(),
             grid=self.grid.isel({variable: 0 if count == 1 else slice(count)}, drop=count == 1),
@@ -88,10 +89,12 @@ class FieldData:
         """Return values (..., cell) on the grid, (*dims, *space), NaN at masked cells."""
         return to_grid(self.grid, values, dims, self.memory, differences)
 
-    def segments(self, steps: range) -> list[Series]:
+    def segments(self, steps: range) -> list[TimeSeries]:
         """Return the stretches between breakpoints within a range of steps."""
         cuts = [steps.start, *(s for s in self.breakpoints if s in steps[1:]), steps.stop]
-        return [Series(self.series.values[a:b], self.series.years[a:b]) for a, b in pairwise(cuts)]
+        return [
+            TimeSeries(self.series.values[a:b], self.series.years[a:b]) for a, b in pairwise(cuts)
+        ]
 
 
 def to_grid(
@@ -193,7 +196,7 @@ def read_field(
     first = np.cumsum([0, *(len(s.values) for s in several)]).tolist()
     breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]
     return FieldData(
-        series=Series(_columns(several, mask, memory), decimal_years(times.values)),
+        series=TimeSeries(_columns(several, mask, memory), years_like(times.values, trained)),
         times=times,
         grid=cells,
         weights=_area_weights(cells)[mask],

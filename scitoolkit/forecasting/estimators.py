@@ -18,7 +18,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.forecasting.forecasters.regression import RidgePath, monomials, num_monomials
 from scitoolkit.forecasting.pod import POD
-from scitoolkit.forecasting.windows import Array, Series, all_windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, all_windows
 
 try:
     from sklearn.base import (
@@ -310,7 +310,7 @@ def lagged_table(record: Any, inputs: int, leads: int) -> tuple[Array, Array]:
             fix="record[:, None] for one channel",
         )
     years = np.full(len(values), np.nan)
-    windows = all_windows(Series(values, years), inputs, leads, what="the record")
+    windows = all_windows(TimeSeries(values, years), inputs, leads, what="the record")
     newest_first = windows.input_values()[:, ::-1]
     return (
         newest_first.reshape(len(windows), -1),

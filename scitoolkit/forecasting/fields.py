@@ -28,7 +28,7 @@ from scitoolkit.forecasting.data import FieldData, FieldSplits, facts_of, read_f
 from scitoolkit.forecasting.field_store import allocate
 from scitoolkit.forecasting.seasons import clock, cycles, find_seasons
 from scitoolkit.forecasting.simulations import fields_of, simulation_parameters
-from scitoolkit.forecasting.windows import Array, Series
+from scitoolkit.forecasting.windows import Array, TimeSeries
 from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
@@ -110,7 +110,7 @@ def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig
     none = np.zeros((0, len(data.weights)))
     coding = Coding(scaled(codes, data.series.values[part]), none, seasons=seasons)
     years = clock(data.times.values, seasons) if seasons else data.series.years
-    series = Series(coding.encode(data.series.values[part]), years[part])
+    series = TimeSeries(coding.encode(data.series.values[part]), years[part])
     if drivers is not None:
         names = [d.variable for d in config.data.drivers]
         coding = with_drivers(coding, names, series, drivers[part])
@@ -180,7 +180,7 @@ def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedSnapsh
     physical = Physical(coding, drivers if coding.drivers else None)
     if coding.seasons:
         periods = clock(data.times.values, coding.seasons)
-        data = replace(data, series=Series(data.series.values, periods))
+        data = replace(data, series=TimeSeries(data.series.values, periods))
     if coding.trivial:
         return CodedSnapshots(data, physical)
     values = coding.encode(data.series.values)
@@ -188,7 +188,7 @@ def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedSnapsh
         if drivers is None:
             raise DataError("the surrogate requires drivers", fix="data.drivers")
         values = values - coding.explained(drivers[: len(values)])
-    return CodedSnapshots(replace(data, series=Series(values, data.series.years)), physical)
+    return CodedSnapshots(replace(data, series=TimeSeries(values, data.series.years)), physical)
 
 
 def open_split(config: ForecastingConfig) -> tuple[CodedSnapshots, FieldSplits]:
@@ -239,7 +239,7 @@ def read_variables(
     )
     joined = replace(
         first,
-        series=Series(np.hstack([p.series.values for p in parts]), first.series.years),
+        series=TimeSeries(np.hstack([p.series.values for p in parts]), first.series.years),
         grid=grids.transpose(VARIABLE, *first.grid.dims),
         weights=np.concatenate([p.weights for p in parts]),
         breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
@@ -268,7 +268,11 @@ def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
             rows[steps.start : steps.stop] = value
         out.append(
             replace(
-                like, series=Series(rows, like.series.years), name=name, units="", partly_missing=0
+                like,
+                series=TimeSeries(rows, like.series.years),
+                name=name,
+                units="",
+                partly_missing=0,
             )
         )
     return out

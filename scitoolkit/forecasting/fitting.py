@@ -28,7 +28,7 @@ from scitoolkit.forecasting.network_config import FIXED_BASES
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
-from scitoolkit.forecasting.windows import Array, Series
+from scitoolkit.forecasting.windows import Array, TimeSeries
 
 log: Logger = get_logger(__name__)
 
@@ -149,7 +149,7 @@ def fit_pod(
     part = slice(steps.start, steps.stop)
     values = data.series.values[part]
     if other_season:
-        series = Series(values, data.series.years[part])
+        series = TimeSeries(values, data.series.years[part])
         values = Climatology(harmonics).fit([series]).anomalies(series).values
     few = values[:: max(1, len(values) // 64)]
     field = data.to_grid(values, (data.time_name,), np.asarray(few).std(axis=0))

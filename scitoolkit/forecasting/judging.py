@@ -20,7 +20,7 @@ from scitoolkit.forecasting.forecasters.recursive import Recursive
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.windows import (
     Array,
-    Series,
+    TimeSeries,
     Windows,
     all_windows,
     blocked_folds,
@@ -48,7 +48,7 @@ class Fold:
         memo: results shared by candidates fitted to this fold.
     """
 
-    train: list[Series]
+    train: list[TimeSeries]
     windows: Windows
     memo: dict[Any, Any] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Fold:
             del self.memo[key]
 
 
-def blocked(segments: Sequence[Series], setting: Setting) -> list[Fold]:
+def blocked(segments: Sequence[TimeSeries], setting: Setting) -> list[Fold]:
     """Return blocked folds separated by gaps of `leads` steps; [] if the record is too short."""
     length = setting.inputs + setting.leads
     longest = max(len(s.values) for s in segments)

@@ -9,7 +9,13 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.forecasters.base import Forecaster
-from scitoolkit.forecasting.windows import Array, Series, all_windows, blocked_folds, join_windows
+from scitoolkit.forecasting.windows import (
+    Array,
+    TimeSeries,
+    all_windows,
+    blocked_folds,
+    join_windows,
+)
 
 Make = Callable[[], Forecaster]
 
@@ -28,7 +34,7 @@ class Validated:
 
 
 def cross_validate(
-    make: Make, segments: Sequence[Series], *, inputs: int, leads: int, folds: int = 4
+    make: Make, segments: Sequence[TimeSeries], *, inputs: int, leads: int, folds: int = 4
 ) -> Validated:
     """Forecast every block of the record with a model fitted to the other blocks.
 

@@ -13,7 +13,7 @@ from scitoolkit.forecasting.config import FieldConfig
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import SIMULATION, Layout, Options, Plain
+from scitoolkit.io.campaign.layouts import SIMULATION, CampaignLayout, CampaignOptions, Plain
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
 from scitoolkit.io.campaign.parameters import parameter_values
@@ -34,7 +34,10 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
             yield str(files[0]), dataset[config.variable]
         return
     header = read_header(files[0])
-    layout, options = layout_of(header), Options(dims=config.dims, files=config.files, gaps="allow")
+    layout, options = (
+        layout_of(header),
+        CampaignOptions(dims=config.dims, files=config.files, gaps="allow"),
+    )
     if len(files) == 1 and not _holds_several(config, layout.arrays(header, options), layout):
         units = {config.variable: config.units} if config.units else None
         with open_fields(files[0], [config.variable], units=units, dims=config.dims) as dataset:
@@ -66,7 +69,7 @@ def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
         DataError: a simulation lacks the parameter or has an unusable value.
     """
     variable = config.variable or config.variables[0]
-    options = Options(dims=config.dims, files=config.files, gaps="allow")
+    options = CampaignOptions(dims=config.dims, files=config.files, gaps="allow")
     campaign = open_campaign(_given(config.path), [variable], options)
     return parameter_values(campaign, name, config.parameter_table)
 
@@ -75,7 +78,7 @@ def _given(path: Path | list[Path]) -> Path | list[Path]:
     return path[0] if isinstance(path, list) and len(path) == 1 else path
 
 
-def _holds_several(config: FieldConfig, arrays: dict, layout: type[Layout]) -> bool:
+def _holds_several(config: FieldConfig, arrays: dict, layout: type[CampaignLayout]) -> bool:
     """Return whether one file may hold several simulations."""
     array = arrays.get(config.variable)
     return layout is not Plain or (array is not None and SIMULATION in array.roles)

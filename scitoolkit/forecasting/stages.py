@@ -33,17 +33,17 @@ from scitoolkit.forecasting.fields import coded, regressors, warn_outside
 from scitoolkit.forecasting.forecasters.base import Forecaster, stored_config
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
+from scitoolkit.forecasting.month_days import years_like
 from scitoolkit.forecasting.seasons import clock
 from scitoolkit.forecasting.statsforecast_models import fitted_models, statsforecast_models
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.traced import traced
-from scitoolkit.forecasting.windows import Series, Windows
+from scitoolkit.forecasting.windows import TimeSeries, Windows
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.split import window_starts
-from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training import current_rank
@@ -275,13 +275,13 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
     warn_outside(surrogate.coding, data.series.values)
     valid = times_after(data.times.values, config.leads)
     seasons = surrogate.coding.seasons
-    years = np.concatenate([data.series.years, decimal_years(valid)])
+    years = np.concatenate([data.series.years, years_like(valid, file.trained)])
     if seasons:
         years = clock(data.times.values, seasons, config.leads)
     drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
     field = coded(data, surrogate.coding, drivers)
     _refuse_unlike(surrogate, file, field.data)
-    series = Series(field.data.series.values, years)
+    series = TimeSeries(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
     if config.intervals == "adaptive":
@@ -329,7 +329,7 @@ def _factors(
     values = data.series.values
     padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
     starts = np.append(earlier[earlier < last.starts[0]], last.starts)
-    windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
+    windows = Windows(TimeSeries(padded, last.series.years), starts, config.inputs, config.leads)
     return surrogate.factors(windows)[-1]
 
 

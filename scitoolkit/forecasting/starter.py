@@ -8,7 +8,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.files import campaign_files
-from scitoolkit.io.campaign.layouts import Options
+from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.coordinates import find_time_dim
 from scitoolkit.io.fields import open_fields
 
@@ -38,7 +38,7 @@ def starter(data: DataToStart) -> str:
     length = min(_LONGEST, steps // 16)
     if length < 1:
         raise DataError(f"{steps} time steps", where=f"{first}: variable {name}", allowed="16")
-    options = Options(dims=list(data.dims) or None, gaps="allow")
+    options = CampaignOptions(dims=list(data.dims) or None, gaps="allow")
     count = open_campaign(paths, [name], options).index.num_simulations
     lines = CommentedLines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")

@@ -22,7 +22,7 @@ from scitoolkit.forecasting.config import STATSFORECAST_MODELS, ForecastingConfi
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.forecasters.base import MOST_SERIES, Forecaster, Memo
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 log = get_logger(__name__)
 LONGEST_SEASON = 24
@@ -48,7 +48,7 @@ class StatsforecastModel(NeedsPackages, Forecaster):
         self.season: int = 1 if long else season
         self._fitted: list[Any] = []
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> StatsforecastModel:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> StatsforecastModel:
         """Fit a copy to each series of the one stretch.
 
         Raises:
@@ -137,7 +137,7 @@ def statsforecast_models(
 
 
 def fitted_models(
-    models: Mapping[str, StatsforecastModel], segments: Sequence[Series], windows: Windows
+    models: Mapping[str, StatsforecastModel], segments: Sequence[TimeSeries], windows: Windows
 ) -> tuple[dict[str, StatsforecastModel], str]:
     """Return the models that forecast each window, fitted, and which do not and why, "" for none.
 

@@ -20,7 +20,7 @@ from scitoolkit.core.errors import DataError
 Array = NDArray[np.float64]
 
 
-class Series(NamedTuple):
+class TimeSeries(NamedTuple):
     """Time series, or a stretch of one.
 
     Attributes:
@@ -43,13 +43,13 @@ class Windows:
         leads: number of forecast steps.
 
     Example:
-        >>> series = Series(np.arange(12.0)[:, None], np.full(12, np.nan))
+        >>> series = TimeSeries(np.arange(12.0)[:, None], np.full(12, np.nan))
         >>> windows = all_windows(series, inputs=4, leads=2)
         >>> len(windows), windows.lagged(0)[:2, 0], windows.targets()[0, :, 0]
         (7, array([3., 4.]), array([4., 5.]))
     """
 
-    series: Series
+    series: TimeSeries
     starts: NDArray[np.int64]
     inputs: int
     leads: int
@@ -84,10 +84,10 @@ class Windows:
 
     def with_values(self, values: Array) -> Windows:
         """Return the same windows with other values on the same time axis."""
-        return Windows(Series(values, self.series.years), self.starts, self.inputs, self.leads)
+        return Windows(TimeSeries(values, self.series.years), self.starts, self.inputs, self.leads)
 
 
-def all_windows(series: Series, inputs: int, leads: int, *, what: str = "series") -> Windows:
+def all_windows(series: TimeSeries, inputs: int, leads: int, *, what: str = "series") -> Windows:
     """Return all windows of a series, with a stride of one step.
 
     Args:
@@ -115,8 +115,8 @@ def join_windows(parts: Sequence[Array]) -> Array:
 
 
 def blocked_folds(
-    segments: Sequence[Series], folds: int, gap: int, shortest: int
-) -> Iterator[tuple[list[Series], Series]]:
+    segments: Sequence[TimeSeries], folds: int, gap: int, shortest: int
+) -> Iterator[tuple[list[TimeSeries], TimeSeries]]:
     """Yield (training stretches, held-out block) for contiguous blocks of the longest stretch.
 
     Windows overlap, so a random split would place nearly identical windows in both parts and
@@ -134,6 +134,6 @@ def blocked_folds(
     others = [s for i, s in enumerate(segments) if i != longest]
     for begin, end in pairwise(edges):
         pieces = (slice(0, max(0, begin - gap)), slice(end + gap, None))
-        train = [Series(whole.values[p], whole.years[p]) for p in pieces]
+        train = [TimeSeries(whole.values[p], whole.years[p]) for p in pieces]
         train = [s for s in train if len(s.values) >= shortest] + others
-        yield train, Series(whole.values[begin:end], whole.years[begin:end])
+        yield train, TimeSeries(whole.values[begin:end], whole.years[begin:end])

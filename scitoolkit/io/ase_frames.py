@@ -56,7 +56,16 @@ def from_ase(
         str(atoms.info.get("config_type", "")),
         (1.0, 1.0, 1.0) if labels is None else _weights(atoms, where),
         frozenset() if labels is None else _unread(atoms),
+        None if labels is None else _free_energy(atoms, labels),
     )
+
+
+def _free_energy(atoms: Any, labels: LabelConfig) -> float | None:
+    """Return the free energy of the electrons beside an energy under its default name."""
+    if "energy_key" in labels.model_fields_set or atoms.calc is None:
+        return None
+    value = atoms.calc.results.get("free_energy")
+    return float(value) if _is_numeric(value) and np.ndim(value) == 0 else None
 
 
 _ELECTRONIC = re.compile(
@@ -120,6 +129,8 @@ def _labels_of(
     absent = {*elsewhere, labels.forces_key} if len(atoms) == 1 else elsewhere
     forces = _found(held, columns, labels.forces_key, "forces", where, absent)
     _refuse_rivals(forces, columns, labels, "forces_key", where)
+    if forces is not None:
+        _refuse_constrained(atoms, np.asarray(forces), where)
     virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
@@ -167,6 +178,23 @@ def _refuse_rivals(value: Any, others: dict, labels: LabelConfig, key: str, wher
                 where=where,
                 fix=f"data.labels.{key}={name}, or ={getattr(labels, key)}",
             )
+
+
+def _refuse_constrained(atoms: Any, forces: Array, where: str) -> None:
+    """Refuse forces that a constraint of ASE has set to zero.
+
+    `atoms.get_forces()` applies the constraints, so that the forces of fixed atoms are lost.
+    """
+    fixed = {int(i) for c in atoms.constraints if type(c).__name__ == "FixAtoms" for i in c.index}
+    if not fixed or len(forces) != len(atoms) or not np.any(forces):
+        return
+    if not np.any(forces[sorted(fixed)]):
+        raise DataError(
+            f"the forces of all {len(fixed)} fixed atoms are zero, as ASE's constraints make them",
+            where=where,
+            fix="write atoms.get_forces(apply_constraint=False); or atoms.set_constraint() before "
+            "writing, if they are zero by symmetry",
+        )
 
 
 def _virial_of(

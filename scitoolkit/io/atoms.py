@@ -1,6 +1,7 @@
 """Atomic configurations with reference energies, forces and virials, read frame by frame.
 
-Formats: deepmd systems (`type.raw` with `set.*/` npy, also mixed_type), extxyz and ASE databases.
+Formats: deepmd systems (`type.raw` with `set.*/` npy, also mixed_type and HDF5), extxyz, ASE
+databases and trajectories, and outputs of VASP.
 Internal units are eV, Å and eV/Å; the virial is W = -sum r ⊗ dE/dr in eV, which is -volume x stress
 with ASE's sign. A source indexes its frames and reads them on access, so data may exceed memory.
 Data that would silently spoil a training raise DataError: labels that are missing or all zero, NaN,
@@ -52,6 +53,8 @@ ISOLATED_RATIO = 3.0
 SYMMETRIC = 0.1
 """Largest difference of transposed elements of a virial, in units of its largest element; smaller
 ones are rounding and noise of a reference. An energy that rotations leave as it is has none."""
+CONSISTENT = 1e-4
+"""eV/atom; larger differences of energy and free energy are no rounding."""
 LARGEST = 1e10
 """eV, Å or eV/Å; larger values are damaged, and their squares exceed float32."""
 
@@ -60,8 +63,8 @@ class LabelConfig(Config):
     """Names of labels in the files, and units.
 
     Attributes:
-        energy_key: key of the total energy (extxyz and ASE databases).
-        forces_key: name of the forces column (extxyz and ASE databases).
+        energy_key: key of the total energy, in all formats but deepmd's.
+        forces_key: name of the forces column, likewise.
         virial_key: key of a virial in energy units, -volume * stress.
         stress_key: key of a stress with ASE's sign, 3 x 3 or the six numbers xx yy zz yz xz xy, in
             energy per volume of the units below.
@@ -109,6 +112,8 @@ class Configuration:
         weights: of the frame's energy, forces and virial in a loss, (3,).
         unread: names of charges, magnetic moments and fields that are not zero: no model reads
             them, although the energy may depend on them.
+        free_energy: of the electrons, eV, whose derivatives the forces are, if it is stated beside
+            the energy.
     """
 
     species: Array
@@ -124,6 +129,7 @@ class Configuration:
     config_type: str = ""
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
     unread: frozenset[str] = frozenset()
+    free_energy: float | None = None
 
 
 class AtomsSource(Protocol):
@@ -262,6 +268,7 @@ class AtomsCollection:
                 where,
                 ", ".join(unread),
             )
+        _compare_free_energies(frames, where)
         if self._labels.length_unit is None:
             _check_lengths(frames, where)
 
@@ -292,6 +299,22 @@ class AtomsCollection:
         )
 
 
+def _compare_free_energies(frames: Sequence[Configuration], where: str) -> None:
+    """Warn if the energies are not those to which the forces belong, as with smeared electrons."""
+    differences = [
+        abs(frame.free_energy - frame.energy) / len(frame.species)
+        for frame in frames
+        if frame.free_energy is not None and frame.energy is not None and frame.forces is not None
+    ]
+    if (largest := max(differences, default=0.0)) > CONSISTENT:
+        log.warning(
+            "%s: energy and free_energy differ by up to %.2g meV/atom; forces are derivatives of "
+            "free_energy. Fix: data.labels.energy_key=free_energy",
+            where,
+            1e3 * largest,
+        )
+
+
 def _unlabelled(frame: Configuration) -> bool:
     return frame.energy is None and frame.forces is None
 
@@ -316,8 +339,9 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
     """Open files of atomic configurations without reading their frames.
 
     Args:
-        paths: deepmd system folders (or a folder of them), extxyz files, ASE databases; a path
-            that begins with `datasets/` and does not exist is searched in the shipped data.
+        paths: deepmd system folders (or a folder of them) or HDF5 files, extxyz files, ASE
+            databases and trajectories, outputs of VASP; a path that begins with `datasets/` and
+            does not exist is searched in the shipped data.
         labels: names and units of the labels.
 
     Raises:
@@ -418,7 +442,10 @@ def _existing(path: Path) -> Path:
     """Return an existing path, which may be one of the shipped data."""
     path = shipped_path(path)
     if not path.exists():
-        raise DataError("no such file", where=str(path))
+        # deepmd-kit names a system of an HDF5 file so.
+        file, mark, _ = str(path).partition("#")
+        fix = file if mark and Path(file).exists() else ""
+        raise DataError("no such file", where=str(path), fix=fix and f"{file}, for all its systems")
     return path
 
 
@@ -442,8 +469,14 @@ def _format_of(path: Path) -> type[AtomsFormat]:
             kind if path.is_dir() else f"format {path.suffix!r} not known",
             where=str(path),
             allowed=", ".join(member.described for member in members),
+            fix="" if path.is_dir() else _CONVERSION.format(path.name),
         )
     return format_class
+
+
+_CONVERSION = (
+    "ase convert {0} frames.xyz, or dpdata {0} -i cp2k/output -o deepmd/npy -O frames for CP2K"
+)
 
 
 def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuration:
@@ -458,6 +491,7 @@ def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuratio
         positions=frame.positions * length,
         cell=frame.cell * length,
         energy=None if frame.energy is None else frame.energy * energy,
+        free_energy=None if frame.free_energy is None else frame.free_energy * energy,
         forces=None if frame.forces is None else frame.forces * force,
         virial=None if frame.virial is None else frame.virial * energy,
     )

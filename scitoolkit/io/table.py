@@ -2,12 +2,14 @@
 
 A wide table has one column a series. A long one (a panel) names the series in a column of text;
 its values become (time, series). Times are dates in any form that pandas reads, columns year and
-month (day, hour), or numbers that stand for dates: YYYYMM, YYYYMMDD, YYYYDDD, years, decimal years,
+month (day, hour, minute), week or doy, columns date and hour or time, weeks as 2015-W01, or numbers
+that stand for dates: YYYYMM, YYYYMMDD, YYYYDDD, YYYYWW, YYYY.MM, years, decimal years,
 and in a column `timestamp` or `date` seconds since 1970.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from pathlib import Path
@@ -18,6 +20,16 @@ import numpy as np
 from scitoolkit.core.data_differences import packed_dates
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.dates import in_finest_unit
+from scitoolkit.io.table_times import (
+    LAST_YEAR,
+    is_clock,
+    joined_times,
+    packed_weeks,
+    require_days,
+    weeks_or_quarters,
+    without_24th_hour,
+    year_dot_month,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +40,8 @@ SERIES_DIM = "series"
 WORDS = "words"
 """Key of a dataset's encoding: columns left out of it and which of their values are no numbers."""
 _TIME_COLUMNS = ("time", "date", "ds", "datetime", "timestamp", "month", "year", "t", "step")
+_SERIES_COLUMNS = ("unique_id", "series_id", "item_id", "id", "station", "site")
+"""Columns whose numbers name series where times repeat."""
 _UNIT = re.compile(r"^(?P<name>.*\S)\s*[\[(](?P<unit>[^\])]*)[\])]$")
 _PHASE = 0.1
 """Distance in months of decimal years from equal parts of their months that counts as rounding."""
@@ -57,13 +71,15 @@ def open_table(path: Path) -> xr.Dataset:
     """
     import xarray as xr
 
-    table = _with_joined_dates(_read(path))
     where = str(path)
+    table = joined_times(_read(path), where)
     column = _time_column(table)
     texts = [c for c in table.columns if c != column and table[c].dtype.kind not in "biuf"]
     if column is not None:
         table = table.assign(**{column: _dates(table[column], where)})
         table = table.sort_values(column, kind="stable")
+        if not texts and table[column].duplicated().any():
+            texts = [c for c in table.columns if str(c).strip().lower() in _SERIES_COLUMNS]
         if texts and table[column].duplicated().any():
             return _panel(table, column, texts, where)
         _refuse_repeated(table[column], where)
@@ -90,21 +106,27 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
+        with path.open("rb") as raw:
+            wide = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        encoding = "utf-16" if wide else "utf-8-sig"
+        with path.open(encoding=encoding, newline="") as file:
             lines = list(file)
         comments = {n for n, line in enumerate(lines) if line.lstrip().startswith("#")}
         first = next((s for n, s in enumerate(lines) if s.strip() and n not in comments), "")
         separator = csv.Sniffer().sniff(first, ",;\t|").delimiter if first else ","
     except csv.Error:
         separator = ","  # one column
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeError as error:
+        fix = "save the file as UTF-8"
+        raise DataError(f"cannot be read ({error})", where=str(path), fix=fix) from None
+    except OSError as error:
         raise DataError(f"cannot be read ({error})", where=str(path)) from None
     # pandas' `comment` would cut a line at any "#", as in "well #3".
     options: dict[str, Any] = {"sep": separator, "skiprows": comments, "skipinitialspace": True}
     try:
         # With semicolons between columns, a comma is the decimal point.
         decimal = "," if separator == ";" else "."
-        table = pd.read_csv(path, decimal=decimal, encoding="utf-8-sig", **options)
+        table = pd.read_csv(path, decimal=decimal, encoding=encoding, **options)
     except (ValueError, OSError) as error:
         raise DataError(f"not a table ({error})", where=str(path)) from None
     names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
@@ -117,36 +139,43 @@ def _read(path: Path) -> pd.DataFrame:
             where=str(path),
             fix="a name for each column, and no separator at the end of rows",
         )
+    if names and all(_is_value(name) for name in names):
+        raise DataError(
+            f"no header line: the first line is {first.strip()!r}",
+            where=str(path),
+            fix=f"a first line with names, such as time{separator}u",
+        )
     if decimal == ",":  # or a point all the same
         for name in table.columns:
             numbers = pd.to_numeric(table[name], errors="coerce")
+            if _may_group_thousands(table[name]):
+                raise DataError(
+                    f"{table[name].dropna().astype(str).max()} may be thousands or decimals",
+                    where=f"{path}: {name}",
+                    fix="numbers without points between thousands, or a comma between columns",
+                )
             if numbers.notna().sum() == table[name].notna().sum():
                 table[name] = numbers
     return table
 
 
-_PARTS = ("year", "month", "day", "hour")
+def _is_value(name: str) -> bool:
+    """Return whether a field of the first line is a number or a date, hence no name."""
+    try:
+        float(name)
+    except ValueError:
+        return re.match(r"\d{4}-\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{2}", name) is not None
+    return name.lower() not in ("nan", "inf", "infinity")
 
 
-def _with_joined_dates(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one column of times for columns year, month (and day, and hour)."""
-    columns = {str(c).strip().lower(): c for c in table.columns if table[c].dtype.kind in "iu"}
-    parts = [columns[name] for name in _PARTS if name in columns]
-    if not {"year", "month"} <= columns.keys() or {"time", "date"} & columns.keys():
-        return table
-    wanted = {name: table[columns[name]] for name in _PARTS if name in columns}
-    if not wanted["month"].between(1, _MONTHS).all():
-        return table
-    whole = {name: column.to_numpy(np.int64) for name, column in wanted.items()}
-    # pandas joins the digits of the parts, which fails for years of other than four.
-    months = (12 * (whole["year"] - 1970) + whole["month"] - 1).astype("M8[M]")
-    days = months.astype("M8[D]") + (whole.get("day", np.int64(1)) - 1)
-    if np.abs(whole["year"]).max(initial=0) >= _LAST_YEAR or (days.astype("M8[M]") != months).any():
-        return table
-    rest = table.drop(columns=parts)
-    hours = np.asarray(whole.get("hour", 0), np.int64).astype("m8[h]")
-    rest.insert(0, "time", days.astype("M8[s]") + hours)
-    return rest
+def _may_group_thousands(column: pd.Series) -> bool:
+    """Return whether 12.573 may be 12573: all points have three digits behind them."""
+    if column.dtype.kind in "biuf":
+        return False
+    text = column.dropna().astype(str).str.strip()
+    pointed = text.str.contains(".", regex=False)
+    grouped = text.str.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}|[+-]?\d{1,3}")
+    return bool(pointed.any() and grouped.all())
 
 
 def _words_in(column: pd.Series) -> str:
@@ -159,8 +188,6 @@ def _words_in(column: pd.Series) -> str:
 
 
 _MONTHS, _LAST_DAY = 12, 31
-_LAST_YEAR = 1e11
-"""Larger numbers are no years: seconds of datetime64 end at 292 billion."""
 _UNEVEN = 0.2
 """Share of the median step by which months and quarters differ at most."""
 
@@ -188,6 +215,18 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     if column.dtype.kind == "M":  # of columns year and month
         return in_finest_unit(column.to_numpy())
     if column.dtype.kind not in "biuf":
+        if column.isna().any():
+            raise DataError("a time is missing", where=f"{where}: {column.name}")
+        parts = weeks_or_quarters(column)
+        if parts is not None:
+            return in_finest_unit(parts)
+        if column.astype(str).map(is_clock).any():
+            raise DataError(
+                f"times of day without a date, such as {column.iloc[0]}",
+                where=f"{where}: {column.name}",
+                fix="a column `date`, or dates with times in one column",
+            )
+        column, late = without_24th_hour(column.astype(str))
         day_first = _day_first(column, where)
         if column.astype(str).str.fullmatch(r"[A-Za-z]{3}[- ]\d\d").all():  # Jan-98, of Excel
             column = pd.to_datetime(column.str.replace(" ", "-"), format="%b-%y", errors="coerce")
@@ -198,14 +237,20 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
             raise DataError(f"unreadable dates ({text})", where=f"{where}: {column.name}") from None
         if dates.isna().any():
             raise DataError("a time is missing", where=f"{where}: {column.name}")
-        return in_finest_unit(dates.dt.tz_localize(None).to_numpy())
+        if (dates.dt.year == 1).any() and not column.str.contains("0001", regex=False).any():
+            raise DataError(
+                f"dates without a year, such as {column.iloc[0]}",
+                where=f"{where}: {column.name}",
+                fix="write dates as 2001-12-31",
+            )
+        return in_finest_unit(dates.dt.tz_localize(None).to_numpy() + late)
     numbers = column.to_numpy(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError("a time is missing", where=f"{where}: {column.name}")
     name = str(column.name).strip().lower()
     if name in _STAMPS and (seconds := _seconds_since_1970(numbers)) is not None:
         return seconds
-    return dates_of_numbers(numbers, years=name == "year")
+    return dates_of_numbers(numbers, years=name == "year", where=f"{where}: {column.name}")
 
 
 _STAMPS = ("timestamp", "datetime", "date", "ds")
@@ -259,16 +304,22 @@ def _day_first(column: pd.Series, where: str) -> bool:
     return possible[0]
 
 
-def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
+def dates_of_numbers(
+    numbers: np.ndarray, *, years: bool = False, where: str = "times"
+) -> np.ndarray:
     """Return the dates that numbers stand for; numbers that stand for none are returned.
 
     Args:
         numbers: (T,) YYYYMM, YYYYMMDD, YYYYDDD (day of the year) or decimal years.
         years: whether whole numbers are years.
+        where: file and column, for messages.
 
     Returns:
         (T,) datetime64[ns], or [us] before 1678 and after 2261; decimal years that are months begin
         at the first, or, if they state the middle, at the 15th of their months.
+
+    Raises:
+        DataError: a date that does not exist, such as 20010230.
 
     Example:
         >>> dates_of_numbers(np.array([1980.04, 1980.12, 1980.21])).astype("M8[D]").tolist()
@@ -282,17 +333,28 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
     step = float(np.median(np.diff(ordered)))
     ends = float(ordered[0]), float(ordered[-1])
     dim = Dim("time", "time", len(ordered), "numbers", "", "", 1, Step(step, "", step, step), *ends)
+    weeks, months_of_years = packed_weeks(ordered), year_dot_month(ordered)
+    if weeks is not None and (numbers % 100).max() > _MONTHS:
+        return in_finest_unit(weeks[np.searchsorted(ordered, numbers)])
+    if months_of_years is not None:
+        return in_finest_unit(months_of_years[np.searchsorted(ordered, numbers)].astype("M8[D]"))
     kind = packed_dates(dim)
     if kind == "YYYYDDD":
-        first_days = (numbers // 1000 - 1970).astype(np.int64).astype("M8[Y]").astype("M8[D]")
-        return in_finest_unit(first_days + (numbers % 1000 - 1).astype(np.int64))
+        whole = numbers.astype(np.int64)
+        year = (whole // 1000 - 1970).astype("M8[Y]")
+        dates = year.astype("M8[D]") + (whole % 1000 - 1)
+        require_days(dates.astype("M8[Y]") != year, [whole], where)
+        return in_finest_unit(dates)
     if kind in ("YYYYMM", "YYYYMMDD"):
         whole = numbers.astype(np.int64)
         days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)
         months = whole // 100 if kind == "YYYYMMDD" else whole
-        first = (months // 100 - 1970) * 12 + months % 100 - 1
-        return in_finest_unit(first.astype("M8[M]").astype("M8[D]") + days)
-    if years and (numbers == numbers.round()).all() and np.abs(numbers).max() < _LAST_YEAR:
+        first = ((months // 100 - 1970) * 12 + months % 100 - 1).astype("M8[M]")
+        dates = first.astype("M8[D]") + days
+        is_date = (1 <= months % 100) & (months % 100 <= _MONTHS) & (dates.astype("M8[M]") == first)
+        require_days(~is_date, [whole], where)
+        return in_finest_unit(dates)
+    if years and (numbers == numbers.round()).all() and np.abs(numbers).max() < LAST_YEAR:
         return in_finest_unit((numbers.astype(np.int64) - 1970).astype("M8[Y]"))
     return _of_decimal_years(numbers, step) if kind == "decimal years" else numbers
 

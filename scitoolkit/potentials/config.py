@@ -59,8 +59,8 @@ class AtomsConfig(Config):
         draw: distributions of the generator's parameters; `samples` is the number of training
             samples.
         teaching: held-out samples, and the committee that chooses the training samples.
-        path: training data: deepmd system folders (or a folder of them), extxyz files or ASE
-            databases.
+        path: training data: deepmd system folders (or a folder of them) or HDF5 files, extxyz
+            files, ASE databases and trajectories, or outputs of VASP.
         validation: likewise; if unset, a share of `path` is drawn, see `split`.
         test: likewise, for `evaluate`. If unset, the report gives the errors on the validation
             part and states it.

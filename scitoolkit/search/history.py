@@ -15,6 +15,15 @@ from scitoolkit.search.space import Space
 from scitoolkit.search.trial import IMPORTED, PRUNED, Objective, Trial
 from scitoolkit.search.trial_log import Event
 
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What an event raises that lacks a key, has another type, or whose trial was never issued."""
+
+
+def damaged_event(event: str, error: Exception, where: str = "") -> CheckpointError:
+    """Return the refusal of an event that raised one of `DAMAGES`."""
+    text = f"{event} is damaged ({type(error).__name__}: {error})"
+    return CheckpointError(text, where=where, fix="restore trials.jsonl")
+
 
 def checked_header(events: Sequence[Event], where: str = "") -> Event:
     """Return the first event of a log, which describes the search.
@@ -98,18 +107,8 @@ class History:
             for event in map(Replay(history.space), events) if len(spaces) > 1 else events:
                 history.apply(event)
                 applied += 1
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-            ConfigError,
-        ) as error:
-            raise CheckpointError(
-                f"event {applied + 1} of the log is damaged ({type(error).__name__}: {error})",
-                fix="restore trials.jsonl",
-            ) from None
+        except (*DAMAGES, ConfigError) as error:
+            raise damaged_event(f"event {applied + 1} of the log", error) from None
         return history
 
     def apply(self, event: Event) -> Trial | None:

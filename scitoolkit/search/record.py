@@ -16,7 +16,7 @@ from typing import Any
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, ScitoolkitError
 from scitoolkit.core.log import get_logger
-from scitoolkit.search.history import Event, History, checked_header
+from scitoolkit.search.history import DAMAGES, Event, History, checked_header, damaged_event
 from scitoolkit.search.json_values import json_data
 from scitoolkit.search.replay import Replay
 from scitoolkit.search.reports import trial_folder
@@ -144,8 +144,14 @@ class SearchRecord:
 
     def _read_event(self, replay: Replay, event: Event) -> Trial | None:
         """Apply an event of the log; return its trial."""
-        event = replay(event)
-        trial = self.apply(event)
+        try:
+            event = replay(event)
+            trial = self.apply(event)
+        except ScitoolkitError:
+            raise
+        except DAMAGES as error:
+            name = f"event `{event.get('event')}` of trial {event.get('trial')}"
+            raise damaged_event(name, error, replay.where) from None
         # In another space the strategy received other trials.
         if event["event"] == "state" and replay.same:
             if event["strategy"] != self.strategy.state():

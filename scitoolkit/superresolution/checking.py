@@ -19,7 +19,7 @@ from scitoolkit.ops.taylor import MultiIndex
 from scitoolkit.superresolution.differentiate import STENCIL, differentiate, is_spectral
 from scitoolkit.superresolution.equations import PDE, Key, Residuals
 from scitoolkit.superresolution.fitted_constants import FittedConstant, fit, with_constants
-from scitoolkit.superresolution.grid import Grid, grid_of, values_of
+from scitoolkit.superresolution.grid import RectilinearGrid, grid_of, values_of
 
 Array = np.ndarray
 TOLERANCE = 0.2
@@ -181,7 +181,7 @@ def _wrong_constants(
     return f"with {values}, fitted to all equations together, it would be {fitted:.1e}"
 
 
-def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:
+def _head(dataset: xr.Dataset, grid: RectilinearGrid) -> xr.Dataset:
     """Return the first frames along the longest dim with finite differences.
 
     They suffice to tell whether an equation holds, and the choice does not depend on the order of
@@ -200,7 +200,9 @@ def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:
 class _Derivatives:
     """Derivatives of gridded fields, each computed once; dims and fields may be exchanged."""
 
-    def __init__(self, values: Array, pde: PDE, grid: Grid, stencil: int = STENCIL) -> None:
+    def __init__(
+        self, values: Array, pde: PDE, grid: RectilinearGrid, stencil: int = STENCIL
+    ) -> None:
         self.values, self.pde, self.grid, self.stencil = values, pde, grid, stencil
         self._made: dict[tuple[str, MultiIndex], Array] = {}
         self.interior = tuple(

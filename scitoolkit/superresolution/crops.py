@@ -17,7 +17,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.mask import pack
 from scitoolkit.superresolution.config import CropConfig
 from scitoolkit.superresolution.differentiate import is_even
-from scitoolkit.superresolution.grid import Grid, oriented, time_nodes
+from scitoolkit.superresolution.grid import RectilinearGrid, oriented, time_nodes
 from scitoolkit.superresolution.masked import cut, filled, valid_nodes
 from scitoolkit.superresolution.simulations import Simulations
 
@@ -41,7 +41,7 @@ class CropLayout:
     walled: tuple[bool, ...]
 
 
-def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> CropLayout:
+def layout_of(grid: RectilinearGrid, crop: CropConfig, walled: Sequence[str] = ()) -> CropLayout:
     """Return the layout of crops of a configuration on a grid.
 
     Raises:
@@ -122,7 +122,7 @@ class CropSource:
         self,
         simulations: Simulations,
         numbers: Sequence[int],
-        grid: Grid,
+        grid: RectilinearGrid,
         layout: CropLayout,
         crop: CropConfig,
         *,
@@ -131,7 +131,7 @@ class CropSource:
     ) -> None:
         self.simulations, self.numbers = simulations, list(numbers)
         fields = self.fields = simulations.fields
-        self.grid: Grid = grid
+        self.grid: RectilinearGrid = grid
         self.layout: CropLayout = layout
         self.crop: CropConfig = crop
         self.seed: int = seed
@@ -252,7 +252,7 @@ class CropSource:
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
         return {**self._sample(values, nodes, origin, signs, rng), "reflection": reflection}
 
-    def _starts(self, grid: Grid, rng: np.random.Generator) -> list[int]:
+    def _starts(self, grid: RectilinearGrid, rng: np.random.Generator) -> list[int]:
         """Draw the first nodes of a crop until it contains a valid node."""
         layout = self.layout
         while True:
@@ -266,13 +266,13 @@ class CropSource:
             if self.valid is None or cut(self.valid, starts, layout.size).any():
                 return starts
 
-    def _grid_of(self, dataset: xr.Dataset) -> Grid:
+    def _grid_of(self, dataset: xr.Dataset) -> RectilinearGrid:
         """Return the grid of a simulation, which differs from the first one in time only."""
         times = time_nodes(dataset, self.simulations.time)
         pairs = zip(self.grid.dims, self.grid.nodes, strict=True)
         return self.grid.with_nodes([times if d == self.simulations.time else n for d, n in pairs])
 
-    def _read(self, dataset: xr.Dataset, grid: Grid, starts: Sequence[int]) -> Array:
+    def _read(self, dataset: xr.Dataset, grid: RectilinearGrid, starts: Sequence[int]) -> Array:
         """Return (fields, *size) values of a crop, wrapped around periodic dims.
 
         With a mask an additional last entry is 1 for valid nodes and 0 for others, whose values are
@@ -301,7 +301,9 @@ class CropSource:
             )
         return out.astype(np.float32, copy=False)
 
-    def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: Grid):
+    def _transform(
+        self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: RectilinearGrid
+    ):
         signs = np.ones(len(values), np.float32)
         reflection = np.tile([1.0, 0.0], (len(nodes), 1))
         symmetries = self.crop.symmetries

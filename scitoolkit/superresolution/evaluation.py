@@ -28,7 +28,7 @@ from scitoolkit.superresolution.baselines import interpolate
 from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
-from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
+from scitoolkit.superresolution.grid import RectilinearGrid, grid_of, numeric_attributes, values_of
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
@@ -59,7 +59,7 @@ def evaluate(
     config: SuperresolutionConfig,
     source: str,
     gains: WaveGains | None = None,
-    valid_on: Callable[[Grid], Array | None] = lambda grid: None,
+    valid_on: Callable[[RectilinearGrid], Array | None] = lambda grid: None,
 ) -> EvaluatedFields:
     """Coarsen a resolved simulation as in training, refine it again, and compare with the truth.
 
@@ -225,10 +225,10 @@ class Case:
 
     fields: tuple[str, ...]
     units: tuple[str, ...]
-    grid: Grid
+    grid: RectilinearGrid
     truth: Array
     low: Array
-    low_grid: Grid
+    low_grid: RectilinearGrid
     every: tuple[int, ...]
     closed: tuple[bool, ...]
     valid: Array | None = None
@@ -239,7 +239,7 @@ class Case:
         surrogate: SuperresolutionSurrogate,
         dataset: xr.Dataset,
         source: str,
-        valid_on: Callable[[Grid], Array | None] = lambda grid: None,
+        valid_on: Callable[[RectilinearGrid], Array | None] = lambda grid: None,
     ) -> Case:
         """Crop the truth so that its end nodes are coarse nodes, and coarsen it."""
         head = surrogate.header
@@ -308,7 +308,10 @@ class Case:
 
 
 def flow_of(
-    config: SuperresolutionConfig, grid: Grid, dataset: xr.Dataset, fields: tuple[str, ...]
+    config: SuperresolutionConfig,
+    grid: RectilinearGrid,
+    dataset: xr.Dataset,
+    fields: tuple[str, ...],
 ) -> statistics.Flow | None:
     """Return the configured flow; None without velocities."""
     if not config.flow.velocity:

@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Grid:
+class RectilinearGrid:
     """Rectilinear grid.
 
     Attributes:
@@ -40,9 +40,9 @@ class Grid:
         """Return quadrature weights of the nodes of each dim, with a sum of 1."""
         return [cell_widths(n, p) for n, p in zip(self.nodes, self.periods, strict=True)]
 
-    def with_nodes(self, nodes: Sequence[Array]) -> Grid:
+    def with_nodes(self, nodes: Sequence[Array]) -> RectilinearGrid:
         """Return the same dims with other nodes."""
-        return Grid(self.dims, tuple(nodes), self.periods, self.units)
+        return RectilinearGrid(self.dims, tuple(nodes), self.periods, self.units)
 
 
 def cell_widths(nodes: Array, period: float | None) -> Array:
@@ -70,7 +70,7 @@ def grid_of(
     dims: Sequence[str] | None = None,
     periodic: Mapping[str, float] | None = None,
     where: str = "dataset",
-) -> Grid:
+) -> RectilinearGrid:
     """Return the grid of the fields of a dataset.
 
     Args:
@@ -115,7 +115,7 @@ def grid_of(
         _period(dataset, d, n, periodic or {}, where) for d, n in zip(order, nodes, strict=True)
     ]
     units = [_units(dataset, d) for d in order]
-    return Grid(tuple(order), tuple(nodes), tuple(periods), tuple(units))
+    return RectilinearGrid(tuple(order), tuple(nodes), tuple(periods), tuple(units))
 
 
 def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
@@ -186,7 +186,7 @@ def _period(dataset, dim: str, nodes: Array, periodic, where: str) -> float | No
 def values_of(
     dataset: xr.Dataset,
     fields: Sequence[str],
-    grid: Grid,
+    grid: RectilinearGrid,
     where: str = "",
     valid: Array | bool = True,
 ) -> Array:
@@ -218,7 +218,7 @@ def values_of(
     return np.stack(out)
 
 
-def oriented(array: xr.DataArray, grid: Grid) -> xr.DataArray:
+def oriented(array: xr.DataArray, grid: RectilinearGrid) -> xr.DataArray:
     """Return a lazy view in the order of the grid with ascending coordinates."""
     array = array.transpose(*grid.dims)
     for dim in grid.dims:

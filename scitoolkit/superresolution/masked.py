@@ -8,13 +8,13 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import distance_transform_edt
 
-from scitoolkit.superresolution.grid import Grid, oriented
+from scitoolkit.superresolution.grid import RectilinearGrid, oriented
 from scitoolkit.superresolution.simulations import Simulations
 
 Array = np.ndarray
 
 
-def valid_nodes(simulations: Simulations, grid: Grid) -> Array | None:
+def valid_nodes(simulations: Simulations, grid: RectilinearGrid) -> Array | None:
     """Return which nodes hold values, bool of length 1 in time; None if all do.
 
     Args:

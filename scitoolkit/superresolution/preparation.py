@@ -16,7 +16,7 @@ from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfi
 from scitoolkit.superresolution.crops import layout_of
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.fitted_constants import used_constants
-from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes
+from scitoolkit.superresolution.grid import RectilinearGrid, grid_of, numeric_attributes
 from scitoolkit.superresolution.network import Header
 from scitoolkit.superresolution.simulations import Simulations
 from scitoolkit.training.processes import on_rank_zero, share_work
@@ -24,7 +24,7 @@ from scitoolkit.training.processes import on_rank_zero, share_work
 
 def training_grid(
     config: SuperresolutionConfig, simulations: Simulations, numbers: Sequence[int]
-) -> Grid:
+) -> RectilinearGrid:
     """Return the grid of the first training simulation."""
     data, dataset = config.data, simulations.dataset(numbers[0])
     return grid_of(dataset, simulations.fields, data.dims, data.periodic, simulations.where)
@@ -122,7 +122,9 @@ def equations_of(
     return pde
 
 
-def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[str]) -> None:
+def require_names(
+    config: SuperresolutionConfig, grid: RectilinearGrid, fields: Sequence[str]
+) -> None:
     """Check the fields and dims that boundaries, flow and stages name.
 
     Raises:

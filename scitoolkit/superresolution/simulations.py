@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import TIME, Options
+from scitoolkit.io.campaign.layouts import TIME, CampaignOptions
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells, with_mask
@@ -114,7 +114,7 @@ def open_simulations(
     sources = path if isinstance(path, Path) else list(path)
     time = _time_of(sources, data, names[0])
     grid = [d for d in data.dims if d != time] if data.dims else None
-    options = Options(time, None, grid, data.files, data.pattern, 0, data.on_error)
+    options = CampaignOptions(time, None, grid, data.files, data.pattern, 0, data.on_error)
     stated = [] if data.mask in (None, MISSING) else [data.mask]
     campaign = open_campaign(sources, [*names, *stated], options, cache=cache, keep=keep)
     if data.mask is not None and (learned or stated or missing_cells(campaign)):
@@ -129,7 +129,7 @@ def open_simulations(
 def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:
     """Return the sample dim: time, or the first dim of variables without time."""
     header = read_header(campaign_files(path)[0])
-    arrays = layout_of(header).arrays(header, Options())
+    arrays = layout_of(header).arrays(header, CampaignOptions())
     array = arrays.get(name)
     if data.dims:
         dims = list(data.dims)

@@ -15,7 +15,7 @@ import numpy as np
 
 from scitoolkit.fields.spectra import line_power
 from scitoolkit.superresolution.differentiate import differentiate
-from scitoolkit.superresolution.grid import Grid
+from scitoolkit.superresolution.grid import RectilinearGrid
 
 Array = np.ndarray
 _TAYLOR = {2: 8.0, 3: 15.0}
@@ -48,13 +48,13 @@ class Flow:
         time: index of the time dim, or None.
     """
 
-    grid: Grid
+    grid: RectilinearGrid
     velocity: Mapping[str, int]
     viscosity: float
     time: int | None
 
 
-def _weights(grid: Grid, skip: int | None) -> Array:
+def _weights(grid: RectilinearGrid, skip: int | None) -> Array:
     total = np.ones(())
     for axis, share in enumerate(grid.quadrature()):
         shape = [1] * len(grid.dims)

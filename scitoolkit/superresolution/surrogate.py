@@ -20,7 +20,7 @@ from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import ModelConfig
 from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.equations import PDE
-from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
+from scitoolkit.superresolution.grid import RectilinearGrid, grid_of, numeric_attributes, values_of
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.mirrors import EncodedMirrors, Reflection, reflections
 from scitoolkit.superresolution.network import FieldNetwork, Header
@@ -130,7 +130,7 @@ class SuperresolutionSurrogate:
         self,
         dataset: xr.Dataset,
         where: str = "input",
-        valid_on: Callable[[Grid], Array | None] = lambda grid: None,
+        valid_on: Callable[[RectilinearGrid], Array | None] = lambda grid: None,
     ) -> QueryableField:
         """Return low-resolution fields for queries, checked against the training data.
 
@@ -169,7 +169,7 @@ class SuperresolutionSurrogate:
         warn_if_far(dict(zip(head.fields, values, strict=True)), trained, where)
         return QueryableField(surrogate, grid, values, valid)
 
-    def _warn_of_spacing(self, grid: Grid, where: str) -> None:
+    def _warn_of_spacing(self, grid: RectilinearGrid, where: str) -> None:
         for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):
             spacing = float(np.diff(nodes).mean())
             if abs(spacing / trained - 1) > _SPACING_TOLERANCE:
@@ -218,13 +218,13 @@ class QueryableField:
     def __init__(
         self,
         surrogate: SuperresolutionSurrogate,
-        grid: Grid,
+        grid: RectilinearGrid,
         values: Array,
         valid: Array | None = None,
     ) -> None:
         self.valid: Array | None = valid
         self.surrogate: SuperresolutionSurrogate = surrogate
-        self.grid: Grid = grid
+        self.grid: RectilinearGrid = grid
         self.values: Array = values
         head = surrogate.header
         mirrors = head.mirrors if surrogate.config.average else {}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Settles as Settles
     from scitoolkit.surrogate.stages import Stages as Stages
     from scitoolkit.surrogate.stages import Stores as Stores
-    from scitoolkit.surrogate.stages import Traceable as Traceable
+    from scitoolkit.surrogate.stages import TraceableStages as TraceableStages
     from scitoolkit.surrogate.stages import Trained as Trained
 
 _HOMES = {
@@ -64,7 +64,7 @@ _HOMES = {
     "Start": "lifecycle",
     "Stores": "stages",
     "SurrogateJob": "job",
-    "Traceable": "stages",
+    "TraceableStages": "stages",
     "Trained": "stages",
     "array_loader": "lifecycle",
     "evaluate": "lifecycle",

@@ -125,9 +125,9 @@ class SurrogateJob(TrainingJob):
             ConfigError: the domain's models are no functions of plain arrays.
         """
         from scitoolkit.surrogate.lifecycle import load
-        from scitoolkit.surrogate.stages import Traceable
+        from scitoolkit.surrogate.stages import TraceableStages
 
-        if not isinstance(self.stages, Traceable):
+        if not isinstance(self.stages, TraceableStages):
             raise ConfigError(
                 "the models of this domain take no plain arrays", where=str(directory)
             )

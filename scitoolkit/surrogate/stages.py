@@ -181,7 +181,7 @@ class Stores(Protocol):
 
 
 @runtime_checkable
-class Traceable(Protocol):
+class TraceableStages(Protocol):
     """Stages whose models are functions of plain arrays, which C, Fortran and pools call."""
 
     def traced(

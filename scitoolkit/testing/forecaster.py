@@ -17,21 +17,21 @@ import pytest
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.forecasters import ForecasterConfig, Setting, forecasters
-from scitoolkit.forecasting.windows import Array, Series, all_windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, all_windows
 from scitoolkit.testing.device import device_part, require_gpu
 from scitoolkit.testing.member import check_registered, check_settings
 
 INPUTS, LEADS, CELLS = 6, 4, 12
 
 
-def wave_series(steps: int = 240, seed: int = 0) -> Series:
+def wave_series(steps: int = 240, seed: int = 0) -> TimeSeries:
     """Return a seasonal cycle and two travelling waves under noise, monthly, on 12 cells."""
     rng = np.random.default_rng(seed)
     t, x = np.arange(steps)[:, None], np.arange(CELLS) * 2 * np.pi / CELLS
     waves = np.sin(x - 0.9 * t) + 0.5 * np.sin(2 * x + 0.53 * t)
     season = 2 * np.cos(2 * np.pi * t / 12) * (1 + 0.1 * np.cos(x))
     noise = 0.1 * rng.standard_normal((steps, CELLS))
-    return Series(waves + season + noise, 2000 + np.arange(steps) / 12)
+    return TimeSeries(waves + season + noise, 2000 + np.arange(steps) / 12)
 
 
 def wave_setting() -> Setting:
@@ -49,12 +49,12 @@ class ForecasterContract:
         """Return the configuration of the forecaster under test."""
         raise NotImplementedError("override the fixture `config`")
 
-    def parts(self, config: ForecasterConfig) -> tuple[Setting, list[Series], Series]:
+    def parts(self, config: ForecasterConfig) -> tuple[Setting, list[TimeSeries], TimeSeries]:
         """Return the setting, two training segments, and the series after them."""
         series, setting = wave_series(), wave_setting()
         assert not config.refuses(setting)
-        train = [Series(*(a[s] for a in series)) for s in (slice(0, 110), slice(113, 200))]
-        return setting, train, Series(series.values[200:], series.years[200:])
+        train = [TimeSeries(*(a[s] for a in series)) for s in (slice(0, 110), slice(113, 200))]
+        return setting, train, TimeSeries(series.values[200:], series.years[200:])
 
     def fitted_and_forecast(self, config: ForecasterConfig) -> tuple[Array, Array]:
         """Return truth and forecast on the series after the training segments."""
@@ -82,7 +82,7 @@ class ForecasterContract:
         forecast = config.build(setting).fit(train).predict(windows)
         assert forecast.shape == windows.targets().shape
         assert np.isfinite(forecast).all()
-        moved = [Series(3 * s.values + 50, s.years) for s in train]
+        moved = [TimeSeries(3 * s.values + 50, s.years) for s in train]
         again = config.build(setting).fit(moved).predict(windows.with_values(3 * rest.values + 50))
         np.testing.assert_allclose(again, 3 * forecast + 50, rtol=0.01, atol=0.3)
 
@@ -102,7 +102,7 @@ class ForecasterContract:
         one, other = (
             config.build(setting)
             .fit(train)
-            .predict(all_windows(Series(v, rest.years), INPUTS, LEADS).take(slice(20, 21)))
+            .predict(all_windows(TimeSeries(v, rest.years), INPUTS, LEADS).take(slice(20, 21)))
             for v in (rest.values, changed)
         )
         np.testing.assert_array_equal(one, other)
@@ -112,7 +112,7 @@ class ForecasterContract:
         setting, train, rest = self.parts(config)
         model = config.build(setting).fit(train)
         whole = model.predict(all_windows(rest, INPUTS, LEADS).take(slice(20, 21)))
-        cut = Series(rest.values[20:], rest.years[20:])
+        cut = TimeSeries(rest.values[20:], rest.years[20:])
         short = model.predict(all_windows(cut, INPUTS, LEADS).take(slice(0, 1)))
         np.testing.assert_allclose(whole, short, rtol=1e-10, atol=1e-10)
 
@@ -147,7 +147,7 @@ class ForecasterContract:
     def test_too_short_a_record_is_refused_by_name(self, config: ForecasterConfig) -> None:
         """A record without a complete window raises `DataError`, or is sufficient."""
         setting, train, rest = self.parts(config)
-        short = [Series(train[0].values[:3], train[0].years[:3])]
+        short = [TimeSeries(train[0].values[:3], train[0].years[:3])]
         try:
             model = config.build(replace(setting, rows=3)).fit(short)
         except DataError:

@@ -127,8 +127,15 @@ EQUAL = {
     "the last steps": lambda d: d.isel(time=slice(-40, None)),
     "a gap before the inputs": lambda d: d.isel(time=[*range(100), *range(103, STEPS)]),
 }
+
+
 # Dates that say something else about the season: the forecast moves, with a warning.
+def _ends_of_months(times):
+    return (times.astype("M8[M]") + 1).astype("M8[ns]") - np.timedelta64(1, "D")
+
+
 TOLD = {
     "middles of months": lambda d: d.assign_coords(time=d.time.values + np.timedelta64(14, "D")),
+    "ends of months": lambda d: d.assign_coords(time=_ends_of_months(d.time.values)),
     "calendar without leap years": calendar("noleap"),
 }

@@ -21,7 +21,7 @@ Points = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Grid:
+class QuantityGrid:
     """Common grid of variables.
 
     Args:
@@ -50,7 +50,7 @@ class Quantity:
         tolerance: largest allowed change, a scalar or one per point of `value`.
     """
 
-    def __init__(self, text: QuantityText, grid: Grid, original: Fields) -> None:
+    def __init__(self, text: QuantityText, grid: QuantityGrid, original: Fields) -> None:
         self.text, self.grid = text, grid
         expression, self.averaged = text.parsed(list(original), grid.dims)
         self.arguments: dict[str, tuple[str, DerivativeStencil]] = {}
@@ -152,7 +152,7 @@ def grid_of(
     shapes: Mapping[str, tuple[int, ...]],
     dims: Sequence[str] | None,
     coordinates: Mapping[str, np.ndarray] | None,
-) -> Grid:
+) -> QuantityGrid:
     """Return the common grid of variables.
 
     Args:
@@ -181,10 +181,10 @@ def grid_of(
             allowed=", ".join(dims),
             fix=nearest_name(foreign[0], list(dims)) or "",
         )
-    return Grid(shape, tuple(dims), arrays)
+    return QuantityGrid(shape, tuple(dims), arrays)
 
 
-def _region(text: QuantityText, grid: Grid) -> tuple[slice, ...]:
+def _region(text: QuantityText, grid: QuantityGrid) -> tuple[slice, ...]:
     for dim, span in text.region.items():
         if dim not in grid.dims:
             raise ConfigError(
@@ -207,7 +207,7 @@ def _axes(averaged: tuple[str, ...] | None, dims: Sequence[str]) -> tuple[int, .
 
 
 def compared(
-    text: QuantityText, grid: Grid, original: Fields, decoded: Fields
+    text: QuantityText, grid: QuantityGrid, original: Fields, decoded: Fields
 ) -> dict[str, float | bool | str]:
     """Return the error record of a quantity: name, max_error, allowed, psnr, holds, problem.
 

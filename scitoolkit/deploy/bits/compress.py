@@ -6,7 +6,6 @@ codes are found by these weights in the traced model.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.agreement import copies
 from scitoolkit.deploy.bits.codes import Uniform, matrix_key, rounded
 from scitoolkit.deploy.bits.rounding import best_rounding
 from scitoolkit.deploy.config import ExportConfig
@@ -60,7 +60,7 @@ def compress(
         ConfigError: no layer to quantise, or an unknown layer in `keep`.
     """
     assert config.bits is not None
-    changed = copy.deepcopy([f.module for f in functions])
+    changed = copies([f.module for f in functions])
     chosen, dense = _layers(changed, config.keep)
     compensate = (
         config.rounding or ("nearest" if config.bits == 8 else "compensated")

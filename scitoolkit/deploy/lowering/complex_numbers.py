@@ -22,7 +22,7 @@ else:
 Run = Callable[[str, Sequence[Any], Any], Any]
 """Lowering of an operator on real values: target, arguments and fake result."""
 LINEAR = (
-    "_unsafe_view add alias cat clone constant_pad_nd copy detach expand flip gather index "
+    "_unsafe_view add alias cat clone constant_pad_nd copy cumsum detach expand flip gather index "
     "index_select mean neg permute reshape roll select select_scatter slice slice_scatter split "
     "split_with_sizes squeeze stack sub sum transpose unsqueeze view where _conj_copy "
     "resolve_conj resolve_neg"
@@ -31,9 +31,12 @@ LINEAR = (
 
 OTHER = (
     "_conj _conj_physical _fft_c2c _fft_c2r _fft_r2c _to_copy abs angle bmm complex div exp imag "
-    "mm mul polar real view_as_complex view_as_real"
+    "log mm mul polar pow real reciprocal view_as_complex view_as_real"
 ).split()
 """Other operators of complex numbers."""
+
+MOST_FACTORS = 8
+"""Largest whole power that is written as products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +115,14 @@ def lower_complex(run: Run, target: str, args: Sequence[Any], like: Any) -> Any:
         return Complex(x.real, run("aten.neg.default", [x.imag], real))
     if name in LINEAR:
         return _by_part(run, name, target, args, like)
-    if name in ("abs", "angle", "exp", "polar", "complex"):
+    if name in ("abs", "angle", "exp", "log", "polar", "complex"):
         return _of_polar(run, name, args, real)
     if name in ("mul", "div"):
         return _product(run, name, args, real)
+    if name == "reciprocal":
+        return _product(run, "div", [1.0 + 0j, args[0]], real)
+    if target == "aten.pow.Tensor_Scalar" and args[1] in range(-MOST_FACTORS, MOST_FACTORS + 1):
+        return _power(run, args[0], int(args[1]), real)
     if name in ("mm", "bmm"):
         a, b = _parts(args[0]), _parts(args[1])
 
@@ -189,6 +196,10 @@ def _of_polar(run: Run, name: str, args: Sequence[Any], like: Any) -> Any:
         return run("aten.atan2.default", [second, first], like)
     if name == "complex":
         return Complex(first, second)
+    if name == "log":
+        size = run("aten.hypot.default", [first, second], like)
+        angle = run("aten.atan2.default", [second, first], like)
+        return Complex(run("aten.log.default", [size], like), angle)
     size = first if name == "polar" else run("aten.exp.default", [first], like)
     waves = (run(f"aten.{wave}.default", [second], like) for wave in ("cos", "sin"))
     return Complex(*(run("aten.mul.Tensor", [size, wave], like) for wave in waves))
@@ -214,13 +225,32 @@ def _product(run: Run, name: str, args: Sequence[Any], like: Any) -> Any:
         return Complex(*(run(scaled, [x, second], like) for x in (a.real, a.imag)))
     b = _parts(second)
     if name == "div":
+        # Relative to the larger part of the divisor, whose square may exceed the largest number.
+        sizes = [run("aten.abs.default", [x], like) for x in (b.real, b.imag)]
+        scale = run("aten.maximum.default", sizes, like)
+
+        def over(x: Any, y: Any) -> Any:
+            return run("aten.div.Tensor", [x, y], like)
+
+        a, b = (Complex(over(x.real, scale), over(x.imag, scale)) for x in (a, b))
         size = _plus(run, times(b.real, b.real), times(b.imag, b.imag), like)
         turned = run("aten.neg.default", [b.imag], like)
-        b = Complex(*(run("aten.div.Tensor", [x, size], like) for x in (b.real, turned)))
+        b = Complex(*(over(x, size) for x in (b.real, turned)))
     return Complex(
         _less(run, times(a.real, b.real), times(a.imag, b.imag), like),
         _plus(run, times(a.real, b.imag), times(a.imag, b.real), like),
     )
+
+
+def _power(run: Run, x: Any, power: int, like: Any) -> Any:
+    """Return a whole power as a product."""
+    product: Any = 1.0 + 0j
+    for _ in range(abs(power)):
+        product = x if isinstance(product, complex) else _product(run, "mul", [product, x], like)
+    if power == 0:
+        ones = torch.ones((1,) * len(like.shape)).expand(like.shape)
+        return Complex(ones, torch.zeros_like(ones))
+    return product if power > 0 else _product(run, "div", [1.0 + 0j, product], like)
 
 
 def _transform(run: Run, name: str, args: Sequence[Any]) -> Any:

@@ -7,7 +7,6 @@ al. 2023, doi:10.1609/aaai.v37i9.26244, with measured times).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.agreement import copies
 from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.rank.joined import by_public_name, joined, samples_of
 from scitoolkit.deploy.rank.knapsack import least_cost
@@ -115,7 +115,7 @@ class Study:
 
     def lowered(self, chosen: Mapping[str, Ranks]) -> list[TracedFunction]:
         """Return functions with replaced layers; the original ones are not modified."""
-        root = joined(copy.deepcopy([f.module for f in self.functions]))
+        root = joined(copies([f.module for f in self.functions]))
         self._replace(root, chosen)
         return [
             replace(f, module=root.get_submodule(f"f{k}")) for k, f in enumerate(self.functions)
@@ -153,7 +153,7 @@ def study(
         ConfigError: no layer can be factorised, or an unknown layer in `keep`.
         BackendError: no compiler.
     """
-    root = joined(copy.deepcopy([f.module for f in functions]))
+    root = joined(copies([f.module for f in functions]))
     public = {inner: name for name, inner in by_public_name(root).items()}
     _check_names(set(public.values()), keep, "keep")
     candidates = {
@@ -202,7 +202,7 @@ def with_ranks(
     Raises:
         ConfigError: a layer that does not exist or cannot be factorised, or invalid ranks.
     """
-    root = joined(copy.deepcopy([f.module for f in functions]))
+    root = joined(copies([f.module for f in functions]))
     names = by_public_name(root)
     by_inner = {name: layer for own, layer in layers_of(root) for name in own}
     layers = {name: by_inner[inner] for name, inner in names.items() if inner in by_inner}

@@ -25,7 +25,7 @@ from scitoolkit.forecasting.forecasters.climatology import (
     cross_fitted_anomalies,
 )
 from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
-from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows, all_windows
 
 HARMONICS = (2, 3, 4, 5)
 ALPHAS = (100.0, 300.0, 1000.0, 3000.0)
@@ -63,13 +63,15 @@ class AnomalyAutoregression(Forecaster):
         self.seasonal: bool = seasonal
         self.folds: int = folds
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> AnomalyAutoregression:
+    def fit(
+        self, segments: Sequence[TimeSeries], memo: Memo | None = None
+    ) -> AnomalyAutoregression:
         """Fit the climatology, then one regression per lead on cross-fitted anomalies."""
         self.climatology.fit(segments)
         anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
         spread = np.concatenate([a.values for a in anomalies]).std(axis=0)
         self.scale_: np.ndarray = np.where(spread > 0, spread, 1.0)
-        scaled = [Series(a.values / self.scale_, a.years) for a in anomalies]
+        scaled = [TimeSeries(a.values / self.scale_, a.years) for a in anomalies]
         self.weights_: np.ndarray = np.stack(
             [self._regress(scaled, j) for j in range(1, self.leads + 1)]
         )
@@ -86,7 +88,7 @@ class AnomalyAutoregression(Forecaster):
         self.scale_, self.weights_ = arrays["scale"], arrays["weights"]
         return self
 
-    def _regress(self, anomalies: Sequence[Series], lead: int) -> Array:
+    def _regress(self, anomalies: Sequence[TimeSeries], lead: int) -> Array:
         inputs = max(self.memory, default=1)
         parts = [a for a in anomalies if len(a.values) >= inputs + lead]
         if not parts:

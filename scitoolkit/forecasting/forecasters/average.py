@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scitoolkit.forecasting.forecasters.base import Forecaster, Memo, prefixed, within
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 
 class Average(Forecaster):
@@ -16,7 +16,7 @@ class Average(Forecaster):
     def __init__(self, members: Sequence[Forecaster]) -> None:
         self.members: list[Forecaster] = list(members)
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Average:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Average:
         """Fit every member."""
         for member in self.members:
             member.fit(segments)

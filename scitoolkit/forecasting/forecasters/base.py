@@ -24,7 +24,7 @@ import numpy as np
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind, NeedsPackages
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 MOST_SERIES = 4
 """Cells up to which `auto` compares forecasters of wandering levels and trends.
@@ -80,7 +80,7 @@ class Forecaster(ABC):
     """Whether `step` feeds back the model's output, so that long rollouts may diverge."""
 
     @abstractmethod
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Forecaster:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Forecaster:
         """Fit to stretches of a record without gaps; return self.
 
         Args:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 NO_CALENDAR = "no calendar of two years or more"
 
@@ -31,7 +31,7 @@ class Climatology(Forecaster):
     Example:
         >>> years = 2000 + np.arange(48) / 12
         >>> values = 15 + 3 * np.cos(2 * np.pi * years)[:, None]
-        >>> model = Climatology(harmonics=2).fit([Series(values, years)])
+        >>> model = Climatology(harmonics=2).fit([TimeSeries(values, years)])
         >>> float(np.abs(model.at(years) - values).max().round(6))
         0.0
     """
@@ -40,7 +40,7 @@ class Climatology(Forecaster):
         self.harmonics: int = harmonics
         self.trend: bool = trend
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Climatology:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Climatology:
         """Fit by least squares over all segments."""
         values = np.concatenate([s.values for s in segments])
         years = np.concatenate([s.years for s in segments])
@@ -54,9 +54,9 @@ class Climatology(Forecaster):
         """Return the climatology (..., channel) at decimal years (...)."""
         return self._design(years) @ self.coefficients_
 
-    def anomalies(self, series: Series) -> Series:
+    def anomalies(self, series: TimeSeries) -> TimeSeries:
         """Return the series minus its climatology."""
-        return Series(series.values - self.at(series.years), series.years)
+        return TimeSeries(series.values - self.at(series.years), series.years)
 
     def predict(self, windows: Windows) -> Array:
         """Return the climatology at the forecast times, (window, lead, channel)."""
@@ -99,8 +99,8 @@ def resolvable_harmonics(years: Array) -> int:
 
 
 def cross_fitted_anomalies(
-    segments: Sequence[Series], climatology: Climatology, folds: int
-) -> list[Series]:
+    segments: Sequence[TimeSeries], climatology: Climatology, folds: int
+) -> list[TimeSeries]:
     """Return the anomalies of each block from a climatology fitted to all other blocks.
 
     Args:
@@ -121,14 +121,14 @@ def cross_fitted_anomalies(
     return out
 
 
-def _share(series: Series, segments: Sequence[Series], folds: int) -> int:
+def _share(series: TimeSeries, segments: Sequence[TimeSeries], folds: int) -> int:
     total = sum(len(s.values) for s in segments)
     return max(1, round(folds * len(series.values) / total))
 
 
-def _cut(series: Series, count: int) -> list[Series]:
+def _cut(series: TimeSeries, count: int) -> list[TimeSeries]:
     edges = np.linspace(0, len(series.values), count + 1).astype(int)
-    return [Series(series.values[a:b], series.years[a:b]) for a, b in pairwise(edges)]
+    return [TimeSeries(series.values[a:b], series.years[a:b]) for a, b in pairwise(edges)]
 
 
 class AnomalyPersistence(Forecaster):
@@ -137,7 +137,7 @@ class AnomalyPersistence(Forecaster):
     def __init__(self, harmonics: int = 3) -> None:
         self.climatology: Climatology = Climatology(harmonics)
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> AnomalyPersistence:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> AnomalyPersistence:
         """Fit the climatology."""
         self.climatology.fit(segments)
         return self

@@ -25,7 +25,7 @@ from scitoolkit.forecasting.forecasters.climatology import (
     cross_fitted_anomalies,
     last_anomaly,
 )
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 PATTERNS = 3
 SHRINKAGES = (3.0, 10.0)
@@ -76,7 +76,7 @@ class DampedAnomaly(Forecaster):
         self.patterns: int | None = patterns
         self.weights: Array | None = weights
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> DampedAnomaly:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> DampedAnomaly:
         """Fit the climatology, then the damping on cross-fitted anomalies."""
         self.climatology.fit(segments)
         anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
@@ -108,7 +108,7 @@ class DampedAnomaly(Forecaster):
     def _reach(self) -> int:
         return max(self.memory, default=1)
 
-    def _factors(self, anomalies: Sequence[Series], lead: int) -> tuple[Array, Array]:
+    def _factors(self, anomalies: Sequence[TimeSeries], lead: int) -> tuple[Array, Array]:
         """Return the common factors (feature,) and the channels' deviations (feature, channel)."""
         gram: Any = 0.0
         cross: Any = 0.0

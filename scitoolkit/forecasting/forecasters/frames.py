@@ -19,7 +19,7 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import Climatology
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 
 class Frame(ABC):
@@ -34,7 +34,7 @@ class Frame(ABC):
     held: int = 0
 
     @abstractmethod
-    def fit(self, segments: Sequence[Series]) -> Frame:
+    def fit(self, segments: Sequence[TimeSeries]) -> Frame:
         """Fit the coordinates to stretches of the record; return self."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Modes(Frame):
         self.mean: Climatology = self.climatology if seasonal else Climatology(0)
         self.key: tuple[Any, ...] = ("modes", self.rank, setting.harmonics, seasonal)
 
-    def fit(self, segments: Sequence[Series]) -> Modes:
+    def fit(self, segments: Sequence[TimeSeries]) -> Modes:
         """Fit climatology, modes and scales."""
         self.climatology.fit(segments)
         self.mean.fit(segments)
@@ -205,7 +205,7 @@ class GridPoints(Frame):
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ("points",)
 
-    def fit(self, segments: Sequence[Series]) -> GridPoints:
+    def fit(self, segments: Sequence[TimeSeries]) -> GridPoints:
         """Fit mean and deviation over all points."""
         values = np.concatenate([s.values for s in segments])
         self.mean_, spread = float(values.mean()), float(values.std())
@@ -242,10 +242,10 @@ class InFrame(Forecaster):
     def __init__(self, frame: Frame, inner: Forecaster, rest: Forecaster | None = None) -> None:
         self.frame, self.inner, self.rest = frame, inner, rest
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> InFrame:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> InFrame:
         """Fit the frame and both forecasters."""
         self.frame = fitted_frame(self.frame, segments, memo)
-        self.inner.fit([Series(self.frame.encode(*s), s.years) for s in segments])
+        self.inner.fit([TimeSeries(self.frame.encode(*s), s.years) for s in segments])
         if self.rest is not None:
             self.rest.fit(segments, memo)
         return self
@@ -282,7 +282,7 @@ class InFrame(Forecaster):
         return self
 
 
-def fitted_frame(frame: Frame, segments: Sequence[Series], memo: Memo | None) -> Frame:
+def fitted_frame(frame: Frame, segments: Sequence[TimeSeries], memo: Memo | None) -> Frame:
     """Return the fitted frame, shared through `memo` by candidates with the same segments."""
     return once(memo, ("frame", *frame.key), lambda: frame.fit(segments))
 
@@ -298,7 +298,7 @@ def encoded_windows(frame: Frame | Subspace, windows: Windows) -> Windows:
     return windows.with_values(used)
 
 
-def unbroken(segments: Sequence[Series], shortest: int) -> list[Series]:
+def unbroken(segments: Sequence[TimeSeries], shortest: int) -> list[TimeSeries]:
     """Return the stretches of at least `shortest` steps.
 
     Raises:

@@ -25,7 +25,7 @@ from scitoolkit.forecasting.forecasters.climatology import (
 )
 from scitoolkit.forecasting.forecasters.frames import modes_of, unbroken
 from scitoolkit.forecasting.network_config import NetworkConfig
-from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows, all_windows
 
 
 class LstmCorrection(Forecaster):
@@ -60,7 +60,7 @@ class LstmCorrection(Forecaster):
         self.networks_: Any = None
         self.factors_: Array = np.ones(setting.leads)
 
-    def begin(self, segments: Sequence[Series], modes: Array | None = None) -> LstmCorrection:
+    def begin(self, segments: Sequence[TimeSeries], modes: Array | None = None) -> LstmCorrection:
         """Fit base, climatology and modes, and create untrained networks; return self.
 
         Args:
@@ -103,7 +103,7 @@ class LstmCorrection(Forecaster):
         self.target_scale_ = _deviation(self.targets(windows).reshape(-1, modes))
         return self
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> LstmCorrection:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> LstmCorrection:
         """Fit the base, then train the networks on its error, without a run directory."""
         import torch
 
@@ -122,7 +122,7 @@ class LstmCorrection(Forecaster):
             fit_in_memory(network, x, y, epochs=self.epochs, seed=self.seed + member)
         return self
 
-    def refit_base(self, segments: Sequence[Series]) -> LstmCorrection:
+    def refit_base(self, segments: Sequence[TimeSeries]) -> LstmCorrection:
         """Refit base and climatology to more data; modes and networks are unchanged."""
         self.base.fit(segments)
         self.climatology.fit(segments)

@@ -11,13 +11,13 @@ from pydantic import NonNegativeInt, model_validator
 from scitoolkit.core.config import refuse_unused
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
 from scitoolkit.forecasting.forecasters.climatology import AnomalyPersistence, chosen_harmonics
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 
 class Persistence(Forecaster):
     """Persistence: the forecast is the last input at all leads."""
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Persistence:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Persistence:
         """Return self; there is nothing to fit."""
         return self
 

@@ -17,7 +17,7 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.forecasters.frames import Frame, Modes, fitted_frame, unbroken
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 LIMIT = 1e3
 """Standard deviations at which a diverging forecast is clipped."""
@@ -79,7 +79,7 @@ class Recursive(Forecaster):
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore the coefficients from `fitted`."""
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Recursive:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Recursive:
         """Fit the frame, then the map to the coordinates of all sufficiently long stretches."""
         self.frame = fitted_frame(self.frame, segments, memo)
         unbroken(segments, self.reach + 2)

@@ -18,7 +18,7 @@ from scitoolkit.forecasting.forecasters.base import (
 )
 from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
-from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows, blocked_folds
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows, all_windows, blocked_folds
 
 
 class RidgeAutoregression(Forecaster):
@@ -49,7 +49,7 @@ class RidgeAutoregression(Forecaster):
         self.increments: bool = increments
         self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> RidgeAutoregression:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> RidgeAutoregression:
         """Select `alpha_` by validation, then fit to all segments."""
         values = np.concatenate([s.values for s in segments])
         self.mean_: Any = values.mean(axis=0)
@@ -78,7 +78,7 @@ class RidgeAutoregression(Forecaster):
         self.weights_ = arrays["weights"]
         return self
 
-    def _table(self, segments: Sequence[Series]) -> tuple[Array, Array]:
+    def _table(self, segments: Sequence[TimeSeries]) -> tuple[Array, Array]:
         long = [s for s in segments if len(s.values) >= self.inputs + self.leads]
         if not long:
             raise DataError(
@@ -86,7 +86,7 @@ class RidgeAutoregression(Forecaster):
             )
         windows = [
             all_windows(
-                Series((s.values - self.mean_) / self.scale_, s.years), self.inputs, self.leads
+                TimeSeries((s.values - self.mean_) / self.scale_, s.years), self.inputs, self.leads
             )
             for s in long
         ]

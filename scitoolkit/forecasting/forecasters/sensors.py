@@ -20,7 +20,7 @@ from scitoolkit.forecasting.forecasters.base import (
 )
 from scitoolkit.forecasting.forecasters.frames import Modes, fitted_frame, unbroken
 from scitoolkit.forecasting.forecasters.regression import RidgePath
-from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows, all_windows
 
 
 class SensorForecast(Forecaster):
@@ -49,7 +49,7 @@ class SensorForecast(Forecaster):
         self.frame: Modes = Modes(setting)
         self.weights_: Array
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> SensorForecast:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> SensorForecast:
         """Choose the cells, then fit the map on all stretches that hold a window."""
         frame = fitted_frame(self.frame, segments, memo)
         assert isinstance(frame, Modes)
@@ -62,7 +62,7 @@ class SensorForecast(Forecaster):
         self.weights_ = path.solve(rotated, self.penalty)
         return self
 
-    def _prepared(self, segments: Sequence[Series]) -> tuple[RidgePath, Array]:
+    def _prepared(self, segments: Sequence[TimeSeries]) -> tuple[RidgePath, Array]:
         inputs, leads = self.setting.inputs, self.setting.leads
         windows = [all_windows(s, inputs, leads) for s in unbroken(segments, inputs + leads)]
         path = RidgePath(np.concatenate([self.features(w) for w in windows]))

@@ -21,7 +21,7 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.selection import cross_validate
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 
 
 class Stacking(Forecaster):
@@ -43,7 +43,7 @@ class Stacking(Forecaster):
         self.members: list[Forecaster] = [m.build(setting) for m in members]
         self.weights_: Array | None = weights
 
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Stacking:
+    def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> Stacking:
         """Fit the members and, if not given, the weights."""
         if self.weights_ is None:
             self.weights_ = self._find_weights(segments)
@@ -51,7 +51,7 @@ class Stacking(Forecaster):
             member.fit(segments, memo)
         return self
 
-    def _find_weights(self, segments: Sequence[Series]) -> Array:
+    def _find_weights(self, segments: Sequence[TimeSeries]) -> Array:
         errors = []
         for config in self.configs:
             held_out = cross_validate(

@@ -112,9 +112,9 @@ class VlasovGenerator(Generator):
 
     def simulation(self) -> Simulation:
         """Return the simulation in its initial state."""
-        from scitoolkit.generators.vlasov.simulation import Grid, Simulation
+        from scitoolkit.generators.vlasov.simulation import PhaseSpaceGrid, Simulation
 
-        grid = Grid(
+        grid = PhaseSpaceGrid(
             self.length(),
             self.cells_x,
             self.cells_v,

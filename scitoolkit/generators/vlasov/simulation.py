@@ -10,7 +10,7 @@ Example:
     >>> k = 0.5
     >>> electrons = Species(lambda x, v: (1 + 0.01 * np.cos(k * x)) * np.exp(-v**2 / 2)
     ...                     / np.sqrt(2 * np.pi), v_max=6.0)
-    >>> simulation = Simulation([electrons], Grid(2 * np.pi / k, 8, 32))
+    >>> simulation = Simulation([electrons], PhaseSpaceGrid(2 * np.pi / k, 8, 32))
     >>> simulation.advance(1.0)
     >>> bool(abs(simulation.mass()[0] / (2 * np.pi / k) - 1) < 1e-8)
     True
@@ -85,7 +85,7 @@ class Species:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PhaseSpaceGrid:
     """Phase-space grid, basis, field equation and walls.
 
     Attributes:
@@ -149,7 +149,7 @@ class Simulation:
 
     Args:
         species: at least one.
-        grid: see `Grid`.
+        grid: see `PhaseSpaceGrid`.
         threads: number of threads, on which the bits of the result do not depend.
         cfl: fraction of the largest stable time step.
     """
@@ -157,7 +157,7 @@ class Simulation:
     def __init__(
         self,
         species: Sequence[Species],
-        grid: Grid,
+        grid: PhaseSpaceGrid,
         *,
         threads: int = 1,
         cfl: float = 0.9,
@@ -165,7 +165,7 @@ class Simulation:
         if not 0 < cfl <= 1:
             raise ConfigError(f"cfl {cfl:g}: unstable", allowed="0 < cfl <= 1")
         self.species: tuple[Species, ...] = tuple(species)
-        self.grid: Grid = grid
+        self.grid: PhaseSpaceGrid = grid
         self.cfl: float = cfl
         self.time: float = 0.0
         self.times: list[float] = []
@@ -498,7 +498,7 @@ def _refuse_arguments(function: Callable[..., np.ndarray], coordinates: tuple[st
             f"a distribution cannot be called with ({names}): {error}",
             where=f"a grid of 1X{len(coordinates) - 1}V",
             allowed=f"a function of ({names})",
-            fix="Grid(cells_vy=...) for two velocities, None for one",
+            fix="PhaseSpaceGrid(cells_vy=...) for two velocities, None for one",
         ) from error
 
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from scitoolkit.io.campaign.campaign import Campaign as Campaign
     from scitoolkit.io.campaign.campaign import open_campaign as open_campaign
     from scitoolkit.io.campaign.index import SampleIndex as SampleIndex
-    from scitoolkit.io.campaign.layouts import Options as Options
+    from scitoolkit.io.campaign.layouts import CampaignOptions as CampaignOptions
 
 _HOMES = {
     "Campaign": "campaign",
-    "Options": "layouts",
+    "CampaignOptions": "layouts",
     "SampleIndex": "index",
     "open_campaign": "campaign",
 }
-__all__ = ["Campaign", "Options", "SampleIndex", "open_campaign"]
+__all__ = ["Campaign", "CampaignOptions", "SampleIndex", "open_campaign"]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -15,7 +15,7 @@ from typing import Any
 from scitoolkit.core.files import temporary_name
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.files import CampaignFiles
-from scitoolkit.io.campaign.layouts import Options
+from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.table import HeaderTable, read_headers
 from scitoolkit.io.fields import PathLike
@@ -44,7 +44,7 @@ class IndexCache:
         folder: PathLike | None,
         path: PathLike | Sequence[PathLike],
         variables: Sequence[str] | None,
-        options: Options,
+        options: CampaignOptions,
     ) -> IndexCache:
         """Return the cache of a campaign in a folder; a damaged cache is ignored."""
         sources = [path] if isinstance(path, str | os.PathLike) else path

@@ -30,10 +30,11 @@ from scitoolkit.io.campaign.layouts import (
     SIMULATION,
     TIME,
     Array,
-    Layout,
-    Options,
+    CampaignLayout,
+    CampaignOptions,
     Plain,
     auxiliary_names,
+    is_lead,
     missing_field,
 )
 from scitoolkit.io.campaign.mask import Mask
@@ -68,7 +69,7 @@ class Campaign:
         mask: cells with values; None if all cells have values.
     """
 
-    options: Options
+    options: CampaignOptions
     names: dict[str, tuple[str, ...]]
     channels: dict[str, Channel]
     index: SampleIndex
@@ -244,7 +245,7 @@ class Campaign:
 def open_campaign(
     path: PathLike | Sequence[PathLike],
     variables: Sequence[str] | None = None,
-    options: Options | None = None,
+    options: CampaignOptions | None = None,
     *,
     cache: PathLike | None = None,
     keep: bool = True,
@@ -274,7 +275,7 @@ def open_campaign(
         >>> campaign.labels, campaign.index.bounds.tolist()
         (('run0', 'run1', 'run2'), [0, 4, 8, 12])
     """
-    options, candidates = options or Options(), find_files(path)
+    options, candidates = options or CampaignOptions(), find_files(path)
     store = IndexCache.of(cache, path, variables, options)
     segments = store.unchanged(candidates)
     fresh = segments is None
@@ -320,7 +321,7 @@ def _breaks(segments: Segments) -> list[int]:
     return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
-def _require_grid(header: FileHeader, channel: Channel, options: Options) -> None:
+def _require_grid(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
     """Refuse values on numbered cells or nodes, whose neighbours in the array are none in space.
 
     Raises:
@@ -346,13 +347,34 @@ def _require_grid(header: FileHeader, channel: Channel, options: Options) -> Non
     )
 
 
+def _require_no_lead(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
+    """Refuse values along a time and a lead, which is no direction in space.
+
+    Raises:
+        DataError: with the dim, unless `options.grid` names it.
+    """
+    roles, path = channel.array.roles, channel.array.path
+    if TIME not in roles:
+        return
+    for dim in set(roles) - {TIME} - set(options.grid or ()):
+        if is_lead(dim, layout_of(header).coordinate(header, "", dim, path)):
+            raise DataError(
+                f"{dim} is a time beside the one that counts the samples, such as the lead of a "
+                "forecast",
+                where=f"{header.path}: variable {path}",
+                allowed="one time, and dims of space, which data.grid may name",
+                fix=f"data.sample_dim={dim}: each forecast is a simulation (init --sample-dim "
+                f"{dim}); or data.select={{{dim}: VALUE}}: one lead",
+            )
+
+
 def _has_both_angles(header: FileHeader, dim: str) -> bool:
     """Return whether latitudes and longitudes are both stored along one dim."""
     along = [role_by_metadata(v.attrs) for v in header.variables.values() if v.dims == (dim,)]
     return {"latitude", "longitude"} <= set(along)
 
 
-def _is_complex(header: FileHeader, layout: type[Layout], array: Array) -> bool:
+def _is_complex(header: FileHeader, layout: type[CampaignLayout], array: Array) -> bool:
     group = layout.groups(header)[0]
     stored = header.variables.get(full_name(group, array.path))
     return stored is not None and np.dtype(stored.dtype).kind == "c"
@@ -360,9 +382,9 @@ def _is_complex(header: FileHeader, layout: type[Layout], array: Array) -> bool:
 
 def _channels(
     header: FileHeader,
-    layout: type[Layout],
+    layout: type[CampaignLayout],
     wanted: Sequence[str] | None,
-    options: Options,
+    options: CampaignOptions,
     several: bool,
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:
     arrays = layout.arrays(header, options)
@@ -419,6 +441,7 @@ def _channels(
             raise missing_field(name, header, arrays)
         for channel in of_variable:
             _require_grid(header, channel, options)
+            _require_no_lead(header, channel, options)
         names[name] = tuple(c.name for c in of_variable)
         channels |= {c.name: c for c in of_variable}
     _require_samples(header, channels, options, several)
@@ -468,7 +491,7 @@ def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
 
 
 def _require_samples(
-    header: FileHeader, channels: Mapping[str, Channel], options: Options, several: bool
+    header: FileHeader, channels: Mapping[str, Channel], options: CampaignOptions, several: bool
 ) -> None:
     """Raise DataError for variables without a sample dim, unless each file is one sample."""
     arrays = [c.array for c in channels.values()]

@@ -24,10 +24,10 @@ def content_of(campaign: Campaign) -> dict[str, Any]:
 
     Example:
         >>> import tempfile
-        >>> from scitoolkit.io.campaign import Options, open_campaign
+        >>> from scitoolkit.io.campaign import CampaignOptions, open_campaign
         >>> path = f"{tempfile.mkdtemp()}/rows.npy"
         >>> np.save(path, np.zeros((4, 3)))
-        >>> content_of(open_campaign(path, options=Options(dims=["time", "x"])))["rows"]
+        >>> content_of(open_campaign(path, options=CampaignOptions(dims=["time", "x"])))["rows"]
         {'rows': 4}
     """
     rows = np.diff(campaign.index.bounds).tolist()

@@ -12,7 +12,7 @@ from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     SIMULATION,
     Array,
-    Options,
+    CampaignOptions,
     Plain,
     chosen_dims,
     named_dims,
@@ -26,7 +26,9 @@ Entry = tuple[int, str]
 _TOLERANCE = 1e-6
 
 
-def entries_of(header: FileHeader, path: str, array: Array, options: Options) -> list[list[Entry]]:
+def entries_of(
+    header: FileHeader, path: str, array: Array, options: CampaignOptions
+) -> list[list[Entry]]:
     """Return the entries of each COMPONENT axis of an array that become channels.
 
     Args:
@@ -59,7 +61,7 @@ def _points(header: FileHeader, dim: str, field: str) -> np.ndarray | None:
     return None if stored is None else stored.points
 
 
-def _index(header: FileHeader, dim: str, size: int, options: Options, field: str) -> int:
+def _index(header: FileHeader, dim: str, size: int, options: CampaignOptions, field: str) -> int:
     """Return the index of the chosen entry: by the value of the coordinate, else by number."""
     value = float((options.select or {})[dim])
     points = _points(header, dim, field)
@@ -92,7 +94,9 @@ def _labels(header: FileHeader, dim: str, size: int, field: str) -> list[str]:
     return texts if len(set(texts)) == size else numbers
 
 
-def require_same_entries(segments: Segments, arrays: Iterable[Array], options: Options) -> None:
+def require_same_entries(
+    segments: Segments, arrays: Iterable[Array], options: CampaignOptions
+) -> None:
     """Raise if files have other values along a dim whose entries are chosen, channels or members.
 
     Args:
@@ -134,7 +138,7 @@ def _joins_members(segments: Segments) -> bool:
 
 
 def _fields_along(
-    header: FileHeader, arrays: Iterable[Array], options: Options, roles: set[str]
+    header: FileHeader, arrays: Iterable[Array], options: CampaignOptions, roles: set[str]
 ) -> dict[tuple[str, str], str]:
     """Return {(dim, group): path of an array there} of the dims that have one of some roles."""
     fields: dict[tuple[str, str], str] = {}

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.io.campaign.layouts import Options
+from scitoolkit.io.campaign.layouts import CampaignOptions
 
 
 def stem_of(path: str) -> str:
@@ -15,7 +15,7 @@ def stem_of(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
+def name_parts(path: str, timed: bool, options: CampaignOptions) -> tuple[str, int]:
     """Return the simulation and step given by the name of a file.
 
     Args:

@@ -20,9 +20,9 @@ from scitoolkit.io.campaign.layouts import (
     SPACE,
     TIME,
     Array,
+    CampaignLayout,
+    CampaignOptions,
     Dedalus,
-    Layout,
-    Options,
     PdeBench,
     PdeBenchSeeds,
     Plain,
@@ -32,7 +32,7 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.openpmd import OpenPmd
 
 
-class PdeBenchIncompressible(Layout):
+class PdeBenchIncompressible(CampaignLayout):
     """PDEBench's incompressible flow: `velocity` (sample, time, x, y, component), static `force`.
 
     All frames are allocated in advance; those after the attribute `latestIndex` are zeros.
@@ -47,7 +47,7 @@ class PdeBenchIncompressible(Layout):
         return "latestIndex" in header.attrs and {"velocity", "t"} <= set(header.variables)
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return `velocity` and `particles` with a time axis, `force` without."""
         rank = len(header.variables["velocity"].shape) - 3
         arrays = {}
@@ -64,7 +64,7 @@ class PdeBenchIncompressible(Layout):
         return int(header.attrs["latestIndex"]) + 1
 
 
-class PdeArena(Layout):
+class PdeArena(CampaignLayout):
     """PDEArena: `train/u` (sample, time, x, y); the group is the split.
 
     The file has no times, only the step `dt` of each sample.
@@ -84,7 +84,7 @@ class PdeArena(Layout):
         return [g for g in cls._GROUPS if f"{g}/u" in header.variables]
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the arrays with the dims of `u`."""
         group = cls.groups(header)[0]
         rank = len(header.variables[f"{group}/u"].shape)
@@ -104,7 +104,7 @@ class PdeArena(Layout):
         return vector if vector is not None and len(vector.shape) == 1 else None
 
 
-class Jhtdb(Layout):
+class Jhtdb(CampaignLayout):
     """Cut-outs of the Johns Hopkins Turbulence Databases: `Velocity_0001` (z, y, x, component).
 
     The number at the end of a name is that of the time step; of one file, or of a file each.
@@ -127,7 +127,7 @@ class Jhtdb(Layout):
         return [f"{{}}_{number}" for number in sorted(numbers, key=int)]
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the fields of the first step."""
         number = cls.groups(header)[0].rpartition("_")[2]
         return {
@@ -143,11 +143,11 @@ class Jhtdb(Layout):
         return re.sub(rf"_?0*{int(number)}(?=\D*$)", "", header.path.stem), int(number)
 
 
-class BlockedGrid(Layout):
+class BlockedGrid(CampaignLayout):
     """Base of unsupported layouts whose grid is divided into blocks."""
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Raise an error that explains how to convert the file.
 
         Raises:
@@ -182,7 +182,7 @@ class AthenaPlusPlus(BlockedGrid):
         return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
 
 
-class OneOfManyParts(Layout):
+class OneOfManyParts(CampaignLayout):
     """Files of NEMO, BOUT++, MITgcm or CROCO with the part of the domain of one process.
 
     Each would be a separate simulation, with walls that are none.
@@ -196,7 +196,7 @@ class OneOfManyParts(Layout):
         return bool(cls._program(header)[0])
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Raise an error that explains how to join the files.
 
         Raises:
@@ -244,7 +244,7 @@ def _scalar(header: FileHeader, name: str) -> float:
     return 0.0 if values is None or values.shape else float(values)
 
 
-LAYOUTS: tuple[type[Layout], ...] = (
+LAYOUTS: tuple[type[CampaignLayout], ...] = (
     Well,
     PdeBench,
     PdeBenchIncompressible,
@@ -259,7 +259,7 @@ LAYOUTS: tuple[type[Layout], ...] = (
 )
 
 
-def layout_of(header: FileHeader) -> type[Layout]:
+def layout_of(header: FileHeader) -> type[CampaignLayout]:
     """Return the layout of a file.
 
     Raises:

@@ -15,7 +15,7 @@ from xarray.core import indexing
 
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
-from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Options
+from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, CampaignOptions
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import (
@@ -58,7 +58,7 @@ def open_campaign(
         parameter_table: CSV file whose first column names the simulations.
         mask: a time-independent variable that is 1 in valid cells, or `missing` if invalid cells
             are NaN or the fill value in every row. Windows are 0 in invalid cells, see `valid`.
-        **options: fields of `Options` that override detection, such as `pattern`.
+        **options: fields of `CampaignOptions` that override detection, such as `pattern`.
 
     Raises:
         DataError: a file is damaged or differs from the first, or the layout is ambiguous.
@@ -77,11 +77,11 @@ def open_campaign(
         >>> tuple(batch["x"].shape), tuple(batch["y"].shape)
         ((2, 2, 1, 4), (2, 1, 1, 4))
     """
-    campaign = find_campaign(path, variables, Options(**options), cache=cache)
+    campaign = find_campaign(path, variables, CampaignOptions(**options), cache=cache)
     if mask is not None:
         names = [name for name in campaign.names if name != mask]
         if mask != MISSING:
-            campaign = find_campaign(path, [*names, mask], Options(**options), cache=cache)
+            campaign = find_campaign(path, [*names, mask], CampaignOptions(**options), cache=cache)
         campaign = with_mask(campaign, mask, names)
     table = None if parameter_table is None else Path(parameter_table)
     scales: dict[str, Scale] = (

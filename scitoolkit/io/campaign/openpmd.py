@@ -15,13 +15,13 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
-from scitoolkit.io.campaign.layouts import SPACE, Array, Layout, Options, array_of
+from scitoolkit.io.campaign.layouts import SPACE, Array, CampaignLayout, CampaignOptions, array_of
 
 _BASE = ("m", "kg", "s", "A", "K", "mol", "cd")
 """Base units of the powers in `unitDimension`, in their order."""
 
 
-class OpenPmd(Layout):
+class OpenPmd(CampaignLayout):
     """openPMD in HDF5: `data/ITERATION/meshes/NAME[/COMPONENT]`, one sample per iteration."""
 
     name: ClassVar[str] = "openPMD"
@@ -38,7 +38,7 @@ class OpenPmd(Layout):
         return [f"data/{i}" for i in sorted(iterations, key=int)]
 
     @classmethod
-    def arrays(cls, header: FileHeader, options: Options) -> dict[str, Array]:
+    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return the meshes; `E/x` is a component of the vector E.
 
         Raises:
@@ -119,7 +119,7 @@ class OpenPmd(Layout):
 
     @classmethod
     def times(
-        cls, header: FileHeader, group: str, options: Options, fields: Iterable[str] = ()
+        cls, header: FileHeader, group: str, options: CampaignOptions, fields: Iterable[str] = ()
     ) -> StoredArray | None:
         """Return the time of an iteration, in seconds."""
         time = header.attrs.get(f"{group}/time")

@@ -23,8 +23,8 @@ from scitoolkit.io.campaign.layouts import (
     SIMULATION,
     TIME,
     Array,
-    Layout,
-    Options,
+    CampaignLayout,
+    CampaignOptions,
     missing_field,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
@@ -109,7 +109,9 @@ class Segments:
         files = self.files
         return files.paths[number], int(files.sizes[number]), int(files.modified[number])
 
-    def times(self, segment: int, options: Options, fields: Iterable[str]) -> xr.Variable | None:
+    def times(
+        self, segment: int, options: CampaignOptions, fields: Iterable[str]
+    ) -> xr.Variable | None:
         """Return the decoded times of a segment of some fields; None if the file has none."""
         header = self.header(int(self.file[segment]))
         layout = layout_of(header)
@@ -131,7 +133,7 @@ class Segments:
         )
         return series.times(options.sample_dim)
 
-    def reference(self, options: Options) -> FileHeader:
+    def reference(self, options: CampaignOptions) -> FileHeader:
         """Return the header that the others must match.
 
         It is the first, or with `on_error: skip` the first of the most common kind.
@@ -201,9 +203,9 @@ class Segments:
 def find_segments(
     files: Segments,
     first: FileHeader,
-    layout: type[Layout],
+    layout: type[CampaignLayout],
     used: Mapping[str, Array],
-    options: Options,
+    options: CampaignOptions,
 ) -> Segments:
     """Find the rows of every file and the simulations they belong to.
 
@@ -288,7 +290,7 @@ def _without_incomplete(
     grouped: dict[str, list[FileRows]],
     skipped: dict[str, str],
     paths: Sequence[str],
-    options: Options,
+    options: CampaignOptions,
 ) -> None:
     """Skip simulations of which a single-sample file was skipped, because steps are missing."""
     if not skipped or not all(s.single for members in grouped.values() for s in members):
@@ -326,7 +328,11 @@ class _Rows:
     """Series of files; arrays are compared with those of the first file once per schema."""
 
     def __init__(
-        self, first: FileHeader, layout: type[Layout], used: Mapping[str, Array], options: Options
+        self,
+        first: FileHeader,
+        layout: type[CampaignLayout],
+        used: Mapping[str, Array],
+        options: CampaignOptions,
     ) -> None:
         self.first, self.layout, self.used, self.options = first, layout, used, options
         self.checked: dict[int, list[tuple[str, int | None, int | None]]] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scitoolkit.core.data_facts import Step
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
@@ -23,7 +24,7 @@ from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import StoredArray
-from scitoolkit.io.campaign.layouts import Layout, Options, Plain
+from scitoolkit.io.campaign.layouts import CampaignLayout, CampaignOptions, Plain
 from scitoolkit.io.campaign.row_times import GAP, gaps_of, unpacked
 from scitoolkit.io.coordinates import require_increasing
 from scitoolkit.io.dates import of_one_kind, seconds_since
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _logger = get_logger(__name__)
 _TOLERANCE = 1e-3
+_MEMBER = re.compile(r"(?<![a-z0-9])r\d+i\d+p\d+(f\d+)?(?![a-z0-9])")
 _REPAIR = "write a file for each simulation; after a restart, drop the repeated rows"
 _CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
 
@@ -76,8 +78,8 @@ class FileRows:
         member: int,
         count: int | None,
         stored: StoredArray | None,
-        layout: type[Layout],
-        options: Options,
+        layout: type[CampaignLayout],
+        options: CampaignOptions,
         step: tuple[str, int] | None = None,
         constants: Constants | None = None,
     ) -> FileRows:
@@ -153,7 +155,7 @@ class FileRows:
         return self.calendar.get("units"), self.calendar.get("calendar")
 
 
-def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def simulations(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return the series of every simulation by name, in the order of rows.
 
     Files are parts of one simulation if their times continue with the same step; otherwise each
@@ -173,7 +175,7 @@ def simulations(series: Sequence[FileRows], options: Options) -> dict[str, list[
     return _by_times(series, options)
 
 
-def _by_steps(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _by_steps(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return samples sorted by the simulation and step stated in their files."""
     parts: dict[str, list[FileRows]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
@@ -186,7 +188,7 @@ def _by_steps(series: Sequence[FileRows], options: Options) -> dict[str, list[Fi
 
 
 def _with_breaks(
-    samples: Sequence[FileRows], steps: Sequence[int], options: Options
+    samples: Sequence[FileRows], steps: Sequence[int], options: CampaignOptions
 ) -> list[FileRows]:
     """Return the samples of a simulation with the breaks where files between them are missing.
 
@@ -207,12 +209,14 @@ def _with_breaks(
     return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
 
 
-def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _by_times(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     one_each = len({s.path for s in series}) == len(series)
     if options.files == "auto" and not one_each:
         return _members(series, options) or _named(series)
     if options.files == "auto" and one_each and len(series) > 1:
-        whole = _in_time(series, options)
+        # Names of CMIP state the member: another one is another simulation, whenever it begins.
+        labels = {m and m.group() for s in series for m in [_MEMBER.search(stem_of(s.path))]}
+        whole = _in_time(series, options) if len(labels) == 1 else None
         names = [] if whole is None else _parameters(whole)
         if whole is not None and not names:
             _logger.info("%d files are parts of one simulation: their times continue", len(series))
@@ -242,7 +246,7 @@ def _by_times(series: Sequence[FileRows], options: Options) -> dict[str, list[Fi
     return _named(series)
 
 
-def _members(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _members(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return the members of files that each hold all of them, if their times continue; else {}."""
     by_member: dict[tuple[str, int], list[FileRows]] = {}
     for one in series:
@@ -328,7 +332,7 @@ def _sets(series: Sequence[FileRows]) -> dict[str, list[FileRows]]:
 
 
 def _in_time(
-    series: Sequence[FileRows], options: Options, required: bool = False
+    series: Sequence[FileRows], options: CampaignOptions, required: bool = False
 ) -> list[FileRows] | None:
     """Return parts in the order of their times; None if the times do not continue evenly.
 
@@ -488,18 +492,32 @@ def require_same_step(
     for name, step in steps.items():
         if not abs(step - typical) <= 1e-2 * abs(typical):
             usual = next(n for n, other in steps.items() if other == typical)
+            clocks_of = {s.clock[0] for members in timed.values() for s in members}
+            unit = timed[name][0].clock[0] if len(clocks_of) == 1 else None
             refuse(
                 name,
                 DataError(
-                    f"simulation {name} has a time step of {step:g}",
+                    f"simulation {name} has a time step of {_length(step, timed[name], unit)}",
                     where=timed[name][0].path,
-                    allowed=f"{typical:g}, as simulation {usual}",
+                    allowed=f"{_length(typical, timed[name], unit)}, as simulation {usual}",
                     fix="remove it, or write all simulations at the same interval",
                 ),
             )
 
 
-def _by_names(series: Sequence[FileRows], options: Options) -> dict[str, list[FileRows]]:
+def _length(step: float, members: Sequence[FileRows], unit: Any) -> str:
+    """Return a step of `_clocks` as text: in the unit of the files, of dates in hours and such."""
+    if not _is_date(members[0]):
+        return f"{step:g} {unit or members[0].clock[0] or ''}".strip()
+    # Dates with several units are counted in nanoseconds, as xarray writes those of datetime64.
+    word = "nanoseconds" if unit is None else str(unit).partition(" ")[0]
+    line = (1e-9, 0.0) if word == "nanoseconds" else conversion(word, "s")
+    if line is None:
+        return f"{step:g} {word}"
+    return str(Step(step * line[0], "s", step * line[0], step * line[0]))
+
+
+def _by_names(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
     samples: dict[str, list[tuple[int, FileRows]]] = {}

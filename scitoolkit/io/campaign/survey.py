@@ -17,14 +17,16 @@ from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     TIME,
     Array,
-    Options,
+    CampaignOptions,
     Plain,
     auxiliary_names,
     named_dims,
+    roles_of_dims,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.told import arrays_without_numbers
 from scitoolkit.io.loader.hdf5 import unfollowed_links
-from scitoolkit.io.roles import SIMULATION_NAMES, roles_of
+from scitoolkit.io.roles import SIMULATION_NAMES
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
@@ -43,7 +45,7 @@ class Survey:
     """
 
     campaign: Campaign
-    options: Options
+    options: CampaignOptions
     moving: list[str]
     still: list[str]
     remarks: list[str] = field(default_factory=list)
@@ -83,6 +85,7 @@ def survey(
         remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still, left_out = _variables(header, options, all_move=single)
     remarks += left_out + layout_of(header).remarks(header)
+    remarks += [f"{name} left out: it holds no numbers" for name in arrays_without_numbers(header)]
     if header.format.native_hdf5:
         links = unfollowed_links(files[0]).items()
         remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]
@@ -103,23 +106,22 @@ def survey(
     return Survey(campaign, options, moving, still, remarks)
 
 
-def _chosen(header: FileHeader, options: Options, level: str, member: str) -> Options:
+def _chosen(
+    header: FileHeader, options: CampaignOptions, level: str, member: str
+) -> CampaignOptions:
     """Return the options with the level and the member to read.
 
     Raises:
         DataError: no dim, or several, of that role; or no number.
     """
-    attributes = {p.rpartition("/")[2]: v.attrs for p, v in header.variables.items()}
-    named = (named_dims(header, v, options) for v in header.variables.values() if v.shape)
-    dims = list(dict.fromkeys(d for names in named for d in names))
-    roles = roles_of(dims, attributes)
+    roles = roles_of_dims(header, options)
     if level == "channels":
         options, level = replace(options, levels="channels"), ""
     select: dict[str, float] = {}
     for option, value, role in (("--level", level, "vertical"), ("--member", member, "simulation")):
         if not value:
             continue
-        alike = [d for d in dims if roles[d] == role]
+        alike = [d for d, own in roles.items() if own == role]
         try:
             number = float(value)
         except ValueError:
@@ -136,7 +138,7 @@ def _chosen(header: FileHeader, options: Options, level: str, member: str) -> Op
     return replace(options, select=select or None)
 
 
-def _require_dim(header: FileHeader, name: str, options: Options) -> None:
+def _require_dim(header: FileHeader, name: str, options: CampaignOptions) -> None:
     """Raise if a named dim is none of the file's.
 
     Raises:
@@ -150,22 +152,24 @@ def _require_dim(header: FileHeader, name: str, options: Options) -> None:
         )
 
 
-def _named(header: FileHeader, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:
+def _named(
+    header: FileHeader, files: int, dims: Sequence[str]
+) -> tuple[CampaignOptions, list[str]]:
     """Return options with guessed names for unnamed dims, and a remark about the guess.
 
     Raises:
         DataError: the names are ambiguous.
     """
     if dims:
-        return Options(dims=list(dims)), []
+        return CampaignOptions(dims=list(dims)), []
     if layout_of(header) is not Plain:
-        return Options(), []
+        return CampaignOptions(), []
     ranks = [
         len(v.shape) for v in header.variables.values() if any(d.startswith("dim_") for d in v.dims)
     ]
     rank = max(ranks, default=0)
     if rank < 2 or any(len(v.shape) > rank for v in header.variables.values()):
-        return Options(), []
+        return CampaignOptions(), []
     if rank > 3 or (rank == 2 and files > 1):
         ways = "time,x or y,x" if rank == 2 else "time,z,y,x or simulation,time,y,x"
         raise DataError(
@@ -174,10 +178,12 @@ def _named(header: FileHeader, files: int, dims: Sequence[str]) -> tuple[Options
             fix=f"--dims {ways.split(' or ')[0]}",
         )
     names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
-    return Options(dims=names), [f"the file does not name its dims: {', '.join(names)} is a guess"]
+    return CampaignOptions(dims=names), [
+        f"the file does not name its dims: {', '.join(names)} is a guess"
+    ]
 
 
-def _is_single(header: FileHeader, options: Options) -> bool:
+def _is_single(header: FileHeader, options: CampaignOptions) -> bool:
     """Return whether a file is a single sample: none of its fields has a time axis."""
     arrays = layout_of(header).arrays(header, options).values()
     return not any(TIME in a.roles for a in arrays if len(a.shape) > 1)
@@ -189,7 +195,7 @@ def _space(array: Array) -> tuple[tuple[str, int], ...]:
 
 
 def _variables(
-    header: FileHeader, options: Options, all_move: bool
+    header: FileHeader, options: CampaignOptions, all_move: bool
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the time-dependent and the static fields on the largest grid, and what is left out."""
     arrays = layout_of(header).arrays(header, options)

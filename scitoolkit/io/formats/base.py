@@ -29,7 +29,7 @@ Block = tuple[slice | int, ...]
 
 
 @dataclass(frozen=True)
-class Variable:
+class StoredVariable:
     """Description of an array in a file.
 
     Attributes:
@@ -153,7 +153,7 @@ class Format(NeedsPackages, ABC):
         """
 
     @classmethod
-    def variables(cls, path: Path) -> list[Variable]:
+    def variables(cls, path: Path) -> list[StoredVariable]:
         """Return the numeric arrays of a file."""
         with cls.open_dataset(path) as dataset:
             return [
@@ -450,9 +450,9 @@ def _not_recognised(path: Path, known: list[type[Format]]) -> DataError:
     )
 
 
-def _described(name: str, array: xr.Variable) -> Variable:
+def _described(name: str, array: xr.Variable) -> StoredVariable:
     chunks = array.encoding.get("chunks")
-    return Variable(
+    return StoredVariable(
         name=name,
         shape=array.shape,
         dims=tuple(map(str, array.dims)),

@@ -16,8 +16,8 @@ from scitoolkit.io.formats.base import (
     Block,
     Format,
     Refusal,
+    StoredVariable,
     StreamedVariable,
-    Variable,
     file_head,
     open_lazily,
 )
@@ -69,13 +69,13 @@ class Hdf5(Format):
         )
 
     @classmethod
-    def variables(cls, path: Path) -> list[Variable]:
+    def variables(cls, path: Path) -> list[StoredVariable]:
         """Return the numeric arrays of all groups, with chunks, filters and stored bytes."""
         try:
             file = h5py.File(path, "r")
         except OSError as error:
             raise DataError(f"cannot be opened as HDF5 ({error})", where=str(path)) from None
-        variables: list[Variable] = []
+        variables: list[StoredVariable] = []
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
@@ -172,9 +172,9 @@ def _dtype(name: str) -> Any:
     return h5py.string_dtype() if name == "str" else name
 
 
-def _variable(name: str, item: h5py.Dataset) -> Variable:
+def _variable(name: str, item: h5py.Dataset) -> StoredVariable:
     units = item.attrs.get("units", "")
-    return Variable(
+    return StoredVariable(
         name=name,
         shape=item.shape,
         dims=hdf5_dims(item),

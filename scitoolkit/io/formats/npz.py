@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Format, Variable, file_head, plain_dims
+from scitoolkit.io.formats.base import Format, StoredVariable, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 from scitoolkit.io.numpy_file import DAMAGED
@@ -61,7 +61,7 @@ class Npz(Format):
         return dataset if chunks is None else dataset.chunk(chunks)
 
     @classmethod
-    def variables(cls, path: Path) -> list[Variable]:
+    def variables(cls, path: Path) -> list[StoredVariable]:
         """Return the numeric arrays from their headers, without reading values."""
         variables = []
         with _reading(path), zipfile.ZipFile(path) as archive:
@@ -71,7 +71,7 @@ class Npz(Format):
                 filters = "" if member.compress_type == zipfile.ZIP_STORED else "deflate"
                 if dtype.kind in "biufc":
                     variables.append(
-                        Variable(
+                        StoredVariable(
                             name,
                             shape,
                             plain_dims(len(shape)),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.order import rank_share as rank_share
     from scitoolkit.io.loader.plan import EpochPlan as EpochPlan
     from scitoolkit.io.loader.plan import Events as Events
+    from scitoolkit.io.loader.plan import LoaderStep as LoaderStep
     from scitoolkit.io.loader.plan import Planner as Planner
-    from scitoolkit.io.loader.plan import Step as Step
     from scitoolkit.io.loader.plan_samples import SamplePlanner as SamplePlanner
     from scitoolkit.io.loader.plan_units import UnitPlanner as UnitPlanner
     from scitoolkit.io.loader.planned import PlannedLoader as PlannedLoader
@@ -36,7 +36,7 @@ _HOMES = {
     "Planner": "plan",
     "SamplePlanner": "plan_samples",
     "Source": "source",
-    "Step": "plan",
+    "LoaderStep": "plan",
     "UnitPlanner": "plan_units",
     "open_source": "open",
     "rank_share": "order",

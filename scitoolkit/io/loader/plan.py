@@ -53,7 +53,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoaderStep:
     """One rank's work in a step: read `reads`, process `samples`, then `drop` and `add` samples."""
 
     samples: np.ndarray
@@ -89,13 +89,13 @@ class EpochPlan:
         """Number of global batches in the epoch."""
         return -(-len(self.samples) // self.batch_size)
 
-    def steps(self, rank: int, start: int = 0) -> Iterator[Step]:
+    def steps(self, rank: int, start: int = 0) -> Iterator[LoaderStep]:
         """Yield the work of `rank` from step `start` on, with samples in the order of the epoch."""
         lists = [e.by_step(rank, self.num_steps) for e in (self.reads, self.drops, self.adds)]
         for step in range(start, self.num_steps):
             part = slice(step * self.batch_size, (step + 1) * self.batch_size)
             mine = self.samples[part][self.rank[part] == rank]
-            yield Step(mine, *(values[step] for values in lists))
+            yield LoaderStep(mine, *(values[step] for values in lists))
 
     def loads(self) -> np.ndarray:
         """Return the number of units read, (steps, ranks) int64."""

@@ -24,7 +24,7 @@ from scitoolkit.io.loader.fallbacks import SampleFallbacks
 from scitoolkit.io.loader.fetch import ReadAhead
 from scitoolkit.io.loader.file_source import FileSource
 from scitoolkit.io.loader.order import EpochOrder, SampleBlocks
-from scitoolkit.io.loader.plan import EpochPlan, Planner, Step
+from scitoolkit.io.loader.plan import EpochPlan, LoaderStep, Planner
 from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
 from scitoolkit.io.loader.rows import UNWRITTEN_FIX
@@ -189,7 +189,9 @@ class PlannedLoader(CursorLoader):
         pool.shutdown(wait=False)
         return self._plan
 
-    def _carry_out(self, doing: Step, reader: ReadAhead, plan: EpochPlan, number: int) -> Batch:
+    def _carry_out(
+        self, doing: LoaderStep, reader: ReadAhead, plan: EpochPlan, number: int
+    ) -> Batch:
         samples, num_valid = doing.samples, None
         if not len(samples):
             # Every rank participates in every step, if necessary with a filler that does not count.

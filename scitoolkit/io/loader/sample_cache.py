@@ -10,7 +10,7 @@ import numpy as np
 from scitoolkit.io.loader.fallbacks import SampleFallbacks
 from scitoolkit.io.loader.fetch import Fetched, merge, pieces_of, read_pieces
 from scitoolkit.io.loader.file_source import FileSource, Piece
-from scitoolkit.io.loader.plan import EpochPlan, Step
+from scitoolkit.io.loader.plan import EpochPlan, LoaderStep
 from scitoolkit.io.loader.store import RowBuffer, copy_rows, scatter
 
 
@@ -100,7 +100,7 @@ class SampleCache:
     def take(
         self,
         samples: np.ndarray,
-        step: Step,
+        step: LoaderStep,
         fetched: Fetched,
         replacements: SampleFallbacks,
         where: str,

@@ -9,7 +9,7 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.loader.agreement import process_of
 from scitoolkit.io.loader.order import EpochOrder
-from scitoolkit.io.loader.plan import Planner, Step
+from scitoolkit.io.loader.plan import LoaderStep, Planner
 from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
 
@@ -84,7 +84,7 @@ class PlannedBatchSampler:
         """Set the epoch of the next iteration."""
         self.epoch = epoch
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[LoaderStep]:
         """Yield this rank's work in every step: samples, reads, and samples to drop and add."""
         if self.epoch != self._held_for:
             self.planner.reset()

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 
 from scitoolkit.ops.codegen.examples import Example, Numbers
-from scitoolkit.ops.interpolation.grid import Grid, Placement
+from scitoolkit.ops.interpolation.grid import EquidistantGrid, Placement
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
     """Yield distances within and beyond the grid, and none."""
-    grid = Grid(2.0, 10)
+    grid = EquidistantGrid(2.0, 10)
     for edges, width in ((40, 6), (5, 17), (0, 3)):
         values = numbers.normal(11, width).to(torch.float64)
         coefficients = grid.coefficients(values, numbers.dtype)

@@ -21,11 +21,11 @@ NUM_COEFFICIENTS = 8
 
 
 @dataclass(frozen=True)
-class Grid:
+class EquidistantGrid:
     """Equidistant grid from 0 to `end`; interpolated functions are zero beyond the end.
 
     Example:
-        >>> Grid(5.0, 250).nodes().shape
+        >>> EquidistantGrid(5.0, 250).nodes().shape
         torch.Size([251])
     """
 
@@ -123,7 +123,7 @@ class Placement:
     order: Tensor
 
     @classmethod
-    def build(cls, grid: Grid, distances: Tensor) -> Placement:
+    def build(cls, grid: EquidistantGrid, distances: Tensor) -> Placement:
         """Locate distances on a grid.
 
         Args:
@@ -134,7 +134,7 @@ class Placement:
             DataError: distances of another shape or dtype.
 
         Example:
-            >>> placed = Placement.build(Grid(5.0, 50), torch.tensor([0.15, 7.0, 0.12]))
+            >>> placed = Placement.build(EquidistantGrid(5.0, 50), torch.tensor([0.15, 7.0, 0.12]))
             >>> placed.interval.tolist(), placed.order.tolist()
             ([1, 50, 1], [0, 2, 1])
         """

@@ -43,8 +43,8 @@ def piecewise_polynomial(
 
     Example:
         >>> import torch
-        >>> from scitoolkit.ops.interpolation import Grid
-        >>> grid = Grid(2.0, 10)
+        >>> from scitoolkit.ops.interpolation import EquidistantGrid
+        >>> grid = EquidistantGrid(2.0, 10)
         >>> a = grid.coefficients(grid.nodes()[:, None] ** 2, torch.float64)
         >>> place = Placement.build(grid, torch.tensor([1.5, 3.0], dtype=torch.float64))
         >>> [round(v, 12) for v in piecewise_polynomial(a, place).flatten().tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scitoolkit.ops.codegen.examples import Example, Numbers
-from scitoolkit.ops.interpolation import Grid
+from scitoolkit.ops.interpolation import EquidistantGrid
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
@@ -78,7 +78,7 @@ def radial_examples(numbers: Numbers) -> Iterator[Example]:
 def tabulated_examples(numbers: Numbers) -> Iterator[Example]:
     """Yield convolutions with and without edges; some are longer than the end of the table."""
     spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
-    grid = Grid(2.0, 12)
+    grid = EquidistantGrid(2.0, 12)
     for num_edges in (30, 0):
         edges = _edges(numbers, num_edges)
         values = numbers.normal(13, spec.weight_numel).double()

@@ -1,9 +1,9 @@
 """Convolution with weights from a table of distances, for inference.
 
-A radial network is a function of one scalar, so a table (`Grid.coefficients`) gives its values and
-slopes. Weights are interpolated for one part of the edges at a time. The backward pass interpolates
-them again and reduces their gradients to those of the distances part by part. No array of the size
-of edges times weights is stored, and no network is evaluated:
+A radial network is a function of one scalar, so a table (`EquidistantGrid.coefficients`) gives its
+values and slopes. Weights are interpolated for one part of the edges at a time. The backward pass
+interpolates them again and reduces their gradients to those of the distances part by part. No array
+of the size of edges times weights is stored, and no network is evaluated:
 
     forward    z = F(x, y, w(r))
     backward   (gx, gy, gw) = B(g, x, y, w(r));  gr = <gw, w'(r)>
@@ -28,7 +28,7 @@ from scitoolkit.ops.codegen import (
     refusing,
 )
 from scitoolkit.ops.codegen.backends import FUNCTIONS
-from scitoolkit.ops.interpolation import Grid, Placement
+from scitoolkit.ops.interpolation import EquidistantGrid, Placement
 from scitoolkit.ops.interpolation import operators as interpolation
 from scitoolkit.ops.interpolation.reference import piecewise_polynomial
 from scitoolkit.ops.tensor_product import operators
@@ -44,7 +44,7 @@ def tabulated_convolution(
     x: Tensor,
     y: Tensor,
     distances: Tensor,
-    grid: Grid,
+    grid: EquidistantGrid,
     coefficients: Tensor,
     edges: Edges,
     *,
@@ -77,7 +77,7 @@ def tabulated_convolution(
     Example:
         >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
         >>> edges = Edges.build(torch.tensor([0, 1]), torch.tensor([1, 0]), num_nodes=3)
-        >>> grid = Grid(5.0, 20)
+        >>> grid = EquidistantGrid(5.0, 20)
         >>> weights = torch.cos(grid.nodes())[:, None].expand(-1, spec.weight_numel)
         >>> table = grid.coefficients(weights, torch.float32)
         >>> tabulated_convolution(
@@ -105,7 +105,7 @@ def _reference(
     x: Tensor,
     y: Tensor,
     distances: Tensor,
-    grid: Grid,
+    grid: EquidistantGrid,
     coefficients: Tensor,
     edges: Edges,
     spec: TensorProductSpec,
@@ -137,7 +137,7 @@ def _on_cpu(
     x: Tensor,
     y: Tensor,
     distances: Tensor,
-    grid: Grid,
+    grid: EquidistantGrid,
     coefficients: Tensor,
     edges: Edges,
     spec: TensorProductSpec,
@@ -154,7 +154,9 @@ def _on_cpu(
 Placed = list[tuple[EdgePart, Placement]]
 
 
-def _placed(distances: Tensor, grid: Grid, edges: Edges, spec: TensorProductSpec) -> Placed:
+def _placed(
+    distances: Tensor, grid: EquidistantGrid, edges: Edges, spec: TensorProductSpec
+) -> Placed:
     """Return the parts of the edges, each with the placement of its distances on the grid."""
     row = max(1, spec.weight_numel) * distances.element_size()
     parts = edges.parts(max(FEWEST_EDGES, WEIGHT_BYTES // row))
@@ -166,7 +168,7 @@ def _run(
     y: Tensor,
     distances: Tensor,
     coefficients: Tensor,
-    grid: Grid,
+    grid: EquidistantGrid,
     edges: Edges,
     spec: TensorProductSpec,
 ) -> Tensor:
@@ -183,7 +185,7 @@ def _gradients(
     y: Tensor,
     distances: Tensor,
     coefficients: Tensor,
-    grid: Grid,
+    grid: EquidistantGrid,
     edges: Edges,
     spec: TensorProductSpec,
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import NumericalError
-from scitoolkit.ops.interpolation import Grid
+from scitoolkit.ops.interpolation import EquidistantGrid
 from scitoolkit.ops.interpolation import cpu as interpolation
 from scitoolkit.ops.spherical_harmonics import cpu as harmonics
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec
@@ -58,7 +58,7 @@ class RadialTables:
         number = len(model.type_map)
         self._model, self._densities = model, frozenset(densities)
         self.num_pairs: int = 1 if model.transform is None else number**2
-        self.grid: Grid = self._fine_grid([*networks, *self._densities])
+        self.grid: EquidistantGrid = self._fine_grid([*networks, *self._densities])
 
     def table(self, network: RadialNetwork) -> Tensor:
         """Return the coefficients of a network's function, (pairs x intervals, 8, W)."""
@@ -73,19 +73,19 @@ class RadialTables:
             "STK_BINS": self.num_pairs * (self.grid.num_intervals + 1),
         }
 
-    def _fine_grid(self, networks: Sequence[RadialNetwork]) -> Grid:
+    def _fine_grid(self, networks: Sequence[RadialNetwork]) -> EquidistantGrid:
         cutoff = self._model.cutoff
         number, tolerance = math.ceil(cutoff / GRID_STEP), TOLERANCE[self._model.dtype]
         worst = math.inf
         for _ in range(FINEST):
-            grid = Grid(cutoff, number)
+            grid = EquidistantGrid(cutoff, number)
             worst = max(self._error(network, grid) for network in networks)
             if worst <= tolerance:
                 return grid
             number *= 2
         raise NumericalError(f"the radial weights cannot be tabulated (relative error {worst:.1e})")
 
-    def _error(self, network: RadialNetwork, grid: Grid) -> float:
+    def _error(self, network: RadialNetwork, grid: EquidistantGrid) -> float:
         """Return the largest error between nodes, relative to the largest value."""
         nodes = grid.nodes()
         values = self._values(network, nodes)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.interpolation import EquidistantGrid, Placement, piecewise_polynomial
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 from scitoolkit.ops.tensor_product import Edges
 from scitoolkit.potentials.equivariant.layers import Geometry
@@ -44,7 +44,9 @@ class EdgeGeometry:
         self.dtype: torch.dtype = dtype
         self._degrees = range(lmax + 1)
         cutoff, table = radial.cutoff, tabulated and transform is None
-        self.grid: Grid | None = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
+        self.grid: EquidistantGrid | None = (
+            EquidistantGrid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
+        )
 
     def __call__(self, graph: Batch, vectors: Tensor, edges: Edges, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""

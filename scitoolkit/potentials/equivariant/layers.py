@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.ops.interpolation import Grid
+from scitoolkit.ops.interpolation import EquidistantGrid
 from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.ops.symmetric_contraction import (
     ContractionSpec,
@@ -203,8 +203,8 @@ class RadialNetwork(nn.Module):
                 hidden = torch.nn.functional.silu(hidden)
         return hidden
 
-    def table(self, grid: Grid, basis: Tensor) -> Tensor:
-        """Return the network tabulated on a grid, as `Grid.coefficients`; cached for inference.
+    def table(self, grid: EquidistantGrid, basis: Tensor) -> Tensor:
+        """Return the network as `EquidistantGrid.coefficients`; cached for inference.
 
         Args:
             grid: of distances.

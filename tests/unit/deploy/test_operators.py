@@ -228,6 +228,29 @@ def test_means_at_indices_and_reductions_without_their_start_are_those_of_torch(
     np.testing.assert_allclose(y, module(torch.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_quotients_and_powers_of_complex_numbers_far_from_1_are_those_of_torch(tmp_path):
+    def combined(x: Tensor) -> Tensor:
+        z = torch.view_as_complex(x.view(-1, 4, 2))
+        large = 1e25 * z
+        quotients = large / large.roll(1, 1) + (1 + 2j) / z + z.conj() / (large + 1e25j)
+        others = [z**2 + z**-3 + 1 / z + z.square(), torch.log(z), z.cumsum(1)]
+        return torch.view_as_real(torch.stack([quotients, *others], 1)).flatten(1)
+
+    specs = [ArraySpec("x", ("a",), (8,))], [ArraySpec("y", ("a",), (32,))]
+    export([TracedFunction(Call(combined), *specs)], tmp_path / "m.so")
+    x = np.random.default_rng(0).normal(size=(18, 8)).astype(np.float32)
+    (y,), _ = CompiledSurrogate(tmp_path / "m.so")(x)
+    np.testing.assert_allclose(y, combined(torch.tensor(x)).numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_digamma_beside_0_is_that_of_torch(tmp_path):
+    spec = ArraySpec("x", ("a",), (4,))
+    export([TracedFunction(Call(torch.digamma), [spec], [spec])], tmp_path / "m.so")
+    x = np.array([[-1e-20, -1e-12, 1e-20, -1.00001]], np.float32)
+    (y,), _ = CompiledSurrogate(tmp_path / "m.so")(x)
+    np.testing.assert_allclose(y, torch.digamma(torch.tensor(x)).numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("function", "text"),
     [

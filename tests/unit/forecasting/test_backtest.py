@@ -24,7 +24,7 @@ from scitoolkit.forecasting.statsforecast_models import (
     main_season,
     statsforecast_models,
 )
-from scitoolkit.forecasting.windows import Series, Windows, all_windows
+from scitoolkit.forecasting.windows import TimeSeries, Windows, all_windows
 
 COUNT = 300
 needs_package = pytest.mark.skipif(
@@ -53,11 +53,11 @@ def job_on(folder, values, **more):
 
 def record(values, breakpoints=()):
     """Return a coded record of one series, without dates."""
-    series = Series(np.asarray(values, np.float64)[:, None], np.full(len(values), np.nan))
+    series = TimeSeries(np.asarray(values, np.float64)[:, None], np.full(len(values), np.nan))
 
     def segments(steps):
         cut = slice(steps.start, steps.stop)
-        return [Series(series.values[cut], series.years[cut])]
+        return [TimeSeries(series.values[cut], series.years[cut])]
 
     return SimpleNamespace(
         series=series, segments=segments, breakpoints=breakpoints, weights=np.ones(1)
@@ -82,7 +82,7 @@ def test_each_origin_has_its_own_fit_to_its_past_only():
 
 
 def test_origins_are_spread_over_the_test_part():
-    windows = Windows(Series(np.zeros((99, 1)), np.zeros(99)), np.arange(50, 91), 4, 4)
+    windows = Windows(TimeSeries(np.zeros((99, 1)), np.zeros(99)), np.arange(50, 91), 4, 4)
     chosen = spread_origins(windows, BacktestConfig(origins=5))
     assert chosen.starts.tolist() == [50, 60, 70, 80, 90]
 

@@ -11,7 +11,7 @@ from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
 from scitoolkit.forecasting.intervals import error_model, independent_errors
 from scitoolkit.forecasting.metrics import coverage
-from scitoolkit.forecasting.windows import Series, all_windows
+from scitoolkit.forecasting.windows import TimeSeries, all_windows
 from scitoolkit.io.time_axis import decimal_years
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
@@ -27,8 +27,8 @@ def errors():
         field = dataset.sst.isel(lat=slice(None, None, 8), lon=slice(None, None, 8)).load()
     values = field.values.reshape(field.sizes["time"], -1).astype(float)
     values = values[:, np.isfinite(values).all(axis=0)]
-    series = Series(values, decimal_years(field.time.values))
-    train = Series(series.values[:60], series.years[:60])
+    series = TimeSeries(values, decimal_years(field.time.values))
+    train = TimeSeries(series.values[:60], series.years[:60])
     windows = all_windows(series, 2, 2).take(slice(60, None))
     return windows.targets() - DampedAnomaly(3, 2).fit([train]).predict(windows)
 

@@ -9,7 +9,7 @@ from restarts import assert_restart_is_exact
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.generators.vlasov.basis import integrals, modes
 from scitoolkit.generators.vlasov.reference import DenseReference
-from scitoolkit.generators.vlasov.simulation import Grid, Simulation, Species
+from scitoolkit.generators.vlasov.simulation import PhaseSpaceGrid, Simulation, Species
 
 BASES = [(1, "serendipity"), (2, "serendipity"), (2, "tensor")]
 LENGTH = 4 * np.pi
@@ -29,7 +29,7 @@ def tilted(x, vx, vy):
 
 
 def plasma(initial=tilted, degree=2, basis="serendipity", threads=1, cfl=0.9, **options):
-    grid = Grid(
+    grid = PhaseSpaceGrid(
         **{
             "length": LENGTH,
             "cells_x": 6,
@@ -120,7 +120,7 @@ def test_mass_is_kept_and_energy_drifts_by_the_error_of_the_time_steps_alone():
 @pytest.mark.parametrize("field", ["ampere", "poisson"])
 def test_a_product_with_a_maxwellian_of_vy_is_the_1x1v_run(degree, basis, field):
     options = {"degree": degree, "basis": basis, "field": field, "cells_v": 32}
-    flat = Simulation([Species(wave, 7.0)], Grid(LENGTH, 6, **options))
+    flat = Simulation([Species(wave, 7.0)], PhaseSpaceGrid(LENGTH, 6, **options))
     full = plasma(lambda x, vx, vy: wave(x, vx) * normal(vy, 0.6), cells_vy=8, **options)
     squares = full.moments()[4, :, 0].sum()
     for simulation in (flat, full):
@@ -203,7 +203,7 @@ def test_walls_mirror_vx_and_not_vy():
 
 
 def test_two_species_keep_momentum_along_both_axes():
-    grid = Grid(LENGTH, 6, 16, cells_vy=4)
+    grid = PhaseSpaceGrid(LENGTH, 6, 16, cells_vy=4)
     ions = Species(lambda x, vx, vy: normal(vx, 0.3) * normal(vy, 0.3) + 0 * x, 2.0, 1.0, 10.0)
     simulation = Simulation([Species(tilted, 7.0), ions], grid)
     along_y = [simulation.moments(s)[3, :, 0].sum() for s in (0, 1)]
@@ -221,7 +221,7 @@ def test_particles_at_the_edge_of_vy_are_counted():
         return normal(vx) * normal(vy) + 0 * x
 
     wide, narrow = (
-        Simulation([Species(product, 8.0, vy_max=v)], Grid(LENGTH, 2, 32, cells_vy=32))
+        Simulation([Species(product, 8.0, vy_max=v)], PhaseSpaceGrid(LENGTH, 2, 32, cells_vy=32))
         for v in (8.0, 2.0)
     )
     assert wide.edge_share() < 1e-12
@@ -241,7 +241,7 @@ def test_a_face_has_the_basis_of_one_dim_less(degree, basis):
 
 def test_what_1x2v_cannot_do_is_refused():
     with pytest.raises(ConfigError, match="cells_vy 0"):
-        Grid(LENGTH, 4, 16, cells_vy=0)
+        PhaseSpaceGrid(LENGTH, 4, 16, cells_vy=0)
     with pytest.raises(ConfigError, match="vy_max -1"):
         Species(tilted, 6.0, vy_max=-1.0)
     with pytest.raises(ConfigError, match=r"called with \(x, vx, vy\)"):

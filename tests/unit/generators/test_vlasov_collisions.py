@@ -7,7 +7,7 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.vlasov.collisions import BGK
 from scitoolkit.generators.vlasov.members import Landau
 from scitoolkit.generators.vlasov.rates import damping_rate
-from scitoolkit.generators.vlasov.simulation import Grid, Simulation, Species
+from scitoolkit.generators.vlasov.simulation import PhaseSpaceGrid, Simulation, Species
 
 
 def two_beams(x, v):
@@ -16,7 +16,7 @@ def two_beams(x, v):
 
 
 def plasma(frequency, degree=2, basis="serendipity", field="given", **settings):
-    grid = Grid(4 * np.pi, 8, 64, degree, basis, field=field)
+    grid = PhaseSpaceGrid(4 * np.pi, 8, 64, degree, basis, field=field)
     made = Simulation([Species(two_beams, 7.0, collision_frequency=frequency)], grid, **settings)
     if field == "given":
         made.field_modes()[...] = 0
@@ -110,7 +110,7 @@ def normal(v, thermal=1.0, drift=0.0):
 
 
 def plasma_1x2v(initial, frequency, degree=2, basis="serendipity", **options):
-    grid = Grid(
+    grid = PhaseSpaceGrid(
         4 * np.pi,
         **{
             "cells_x": 6,

@@ -11,7 +11,7 @@ from restarts import assert_restart_is_exact
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.vlasov.basis import evaluate, integrals
 from scitoolkit.generators.vlasov.reference import DenseReference
-from scitoolkit.generators.vlasov.simulation import Grid, Simulation, Species
+from scitoolkit.generators.vlasov.simulation import PhaseSpaceGrid, Simulation, Species
 
 BASES = [(p, b) for p, b in itertools.product((1, 2, 3), ("serendipity", "tensor"))]
 LENGTH = 4 * np.pi
@@ -23,7 +23,7 @@ def maxwellian(x, v, k=0.5, amplitude=0.1):
 
 def random_state(degree, basis, seed=0, **options):
     """A simulation whose f and E are random numbers."""
-    grid = Grid(LENGTH, 6, 16, degree, basis, **options)
+    grid = PhaseSpaceGrid(LENGTH, 6, 16, degree, basis, **options)
     simulation = Simulation([Species(maxwellian, 8.0)], grid)
     rng = np.random.default_rng(seed)
     simulation.modes()[...] = rng.standard_normal(simulation.modes().shape)
@@ -93,7 +93,7 @@ def test_free_streaming_converges_with_order_p_plus_one():
     for degree, cells, order in ((1, 32, 1.9), (2, 16, 2.9), (3, 16, 3.7)):
         errors = []
         for n in (cells, 2 * cells):
-            grid = Grid(LENGTH, n, 2 * n, degree, field="given")
+            grid = PhaseSpaceGrid(LENGTH, n, 2 * n, degree, field="given")
             simulation = Simulation([Species(start, 6.0)], grid, cfl=0.2)
             simulation.field_modes()[...] = 0
             simulation.advance(1.0)
@@ -104,13 +104,14 @@ def test_free_streaming_converges_with_order_p_plus_one():
 
 def test_bits_do_not_depend_on_threads_and_a_restart_is_exact():
     one, two = (
-        Simulation([Species(maxwellian, 6.0)], Grid(LENGTH, 7, 32), threads=t) for t in (1, 3)
+        Simulation([Species(maxwellian, 6.0)], PhaseSpaceGrid(LENGTH, 7, 32), threads=t)
+        for t in (1, 3)
     )
     assert_restart_is_exact(one, two)
 
 
 def test_mass_is_kept_and_f_squared_falls():
-    simulation = Simulation([Species(maxwellian, 8.0)], Grid(LENGTH, 8, 32))
+    simulation = Simulation([Species(maxwellian, 8.0)], PhaseSpaceGrid(LENGTH, 8, 32))
     mass, squares = simulation.mass()[0], []
     for _ in range(5):
         simulation.advance(1.0)
@@ -122,7 +123,7 @@ def test_mass_is_kept_and_f_squared_falls():
 def test_energy_drifts_by_the_error_of_the_time_steps_alone():
     drifts = []
     for cfl in (0.8, 0.4):
-        simulation = Simulation([Species(maxwellian, 8.0)], Grid(LENGTH, 8, 32), cfl=cfl)
+        simulation = Simulation([Species(maxwellian, 8.0)], PhaseSpaceGrid(LENGTH, 8, 32), cfl=cfl)
         energy = simulation.kinetic_energy() + simulation.field_energy()
         simulation.advance(5.0)
         drifts.append(simulation.kinetic_energy() + simulation.field_energy() - energy)
@@ -131,7 +132,7 @@ def test_energy_drifts_by_the_error_of_the_time_steps_alone():
 
 def test_poisson_and_ampere_agree():
     ampere, poisson = (
-        Simulation([Species(maxwellian, 6.0)], Grid(LENGTH, 16, 64, field=field))
+        Simulation([Species(maxwellian, 6.0)], PhaseSpaceGrid(LENGTH, 16, 64, field=field))
         for field in ("ampere", "poisson")
     )
     for simulation in (ampere, poisson):
@@ -141,7 +142,7 @@ def test_poisson_and_ampere_agree():
 
 
 def test_the_field_of_a_wave_of_density_is_that_of_gauss():
-    simulation = Simulation([Species(maxwellian, 8.0)], Grid(LENGTH, 16, 32))
+    simulation = Simulation([Species(maxwellian, 8.0)], PhaseSpaceGrid(LENGTH, 16, 32))
     exact = -0.1 / 0.5 * np.sin(0.5 * simulation.centres_x())  # charge -1: dE/dx = 1 - n
     width = simulation.half_x
     exact *= np.sin(0.5 * width) / (0.5 * width)  # averages over cells
@@ -149,9 +150,9 @@ def test_the_field_of_a_wave_of_density_is_that_of_gauss():
 
 
 def test_a_reflecting_box_is_half_of_a_periodic_one():
-    box = Grid(LENGTH / 2, 8, 32, left="reflecting", right="reflecting")
+    box = PhaseSpaceGrid(LENGTH / 2, 8, 32, left="reflecting", right="reflecting")
     half = Simulation([Species(maxwellian, 8.0)], box)
-    whole = Simulation([Species(maxwellian, 8.0)], Grid(LENGTH, 16, 32))
+    whole = Simulation([Species(maxwellian, 8.0)], PhaseSpaceGrid(LENGTH, 16, 32))
     mass = half.mass()[0]
     for simulation in (half, whole):
         simulation.advance(2.0, time_step=0.01)
@@ -160,7 +161,7 @@ def test_a_reflecting_box_is_half_of_a_periodic_one():
 
 
 def test_an_absorbing_wall_takes_what_flies_out():
-    grid = Grid(LENGTH, 8, 32, left="absorbing", right="absorbing", field="given")
+    grid = PhaseSpaceGrid(LENGTH, 8, 32, left="absorbing", right="absorbing", field="given")
     simulation = Simulation([Species(lambda x, v: np.exp(-((v - 3) ** 2)) + 0 * x, 6.0)], grid)
     simulation.field_modes()[...] = 0
     simulation.advance(20.0)
@@ -178,25 +179,27 @@ def test_an_absorbing_wall_takes_what_flies_out():
 )
 def test_unusable_grids_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
-        Grid(**{"length": 1.0, "cells_x": 4, "cells_v": 16, **change})
+        PhaseSpaceGrid(**{"length": 1.0, "cells_x": 4, "cells_v": 16, **change})
 
 
 def test_an_unstable_time_step_is_refused_with_one_that_is_stable():
-    simulation = Simulation([Species(maxwellian, 6.0)], Grid(LENGTH, 8, 32))
+    simulation = Simulation([Species(maxwellian, 6.0)], PhaseSpaceGrid(LENGTH, 8, 32))
     with pytest.raises(ConfigError, match="unstable"):
         simulation.advance(1.0, time_step=1.0)
     with pytest.raises(ConfigError, match="unstable"):
-        Simulation([Species(maxwellian, 6.0)], Grid(LENGTH, 8, 32), cfl=2.0)
+        Simulation([Species(maxwellian, 6.0)], PhaseSpaceGrid(LENGTH, 8, 32), cfl=2.0)
 
 
 def test_a_state_that_is_not_finite_is_told():
-    simulation = Simulation([Species(maxwellian, 6.0)], Grid(LENGTH, 8, 32))
+    simulation = Simulation([Species(maxwellian, 6.0)], PhaseSpaceGrid(LENGTH, 8, 32))
     simulation.modes()[0, 0, 0] = np.nan
     with pytest.raises(NumericalError, match="not finite"):
         simulation.advance(0.1)
 
 
 def test_particles_at_the_edge_of_v_are_counted():
-    wide, narrow = (Simulation([Species(maxwellian, v)], Grid(LENGTH, 4, 32)) for v in (8.0, 2.0))
+    wide, narrow = (
+        Simulation([Species(maxwellian, v)], PhaseSpaceGrid(LENGTH, 4, 32)) for v in (8.0, 2.0)
+    )
     assert wide.edge_share() < 1e-12
     assert narrow.edge_share() > 1e-3

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+
 import ase
 import ase.db
 import ase.io
+import h5py
 import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.constraints import FixAtoms
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import LabelConfig, atoms_formats, open_atoms
 from scitoolkit.testing import AtomsFormatContract
+from tests.helpers.vasp_files import outcar, steps, vasprun
 
 
 class TestExtendedXYZ(AtomsFormatContract):
@@ -38,6 +43,28 @@ class TestAseDatabase(AtomsFormatContract):
                 columns = {k: v for k, v in image.arrays.items() if k == names.forces_key}
                 database.write(image, data={**image.info, **columns})
         return path
+
+
+class TestAseTrajectory(AtomsFormatContract):
+    @pytest.fixture
+    def format(self):
+        return atoms_formats.get("asedb")
+
+    def write(self, frames, names, folder):
+        path, images = folder / "frames.traj", [_image(frame, names) for frame in frames]
+        ase.io.write(path, images)
+        return path
+
+    def test_labels_have_the_configured_names(self, format, folder):
+        """A trajectory has columns under ASE's names only, so that others are refused."""
+        names = LabelConfig(energy_key="REF_energy")
+        atoms = ase.Atoms("H2", [[0, 0, 0], [0, 0, 1]], info={"REF_energy": -2.0})
+        ase.io.write(folder / "a.traj", atoms)
+        assert open_atoms(folder / "a.traj", names)[0].energy == -2.0
+        with pytest.raises(DataError, match="energy_key=REF_energy"):
+            open_atoms(folder / "a.traj")[0]
+        with pytest.raises(DataError, match="no forces called 'REF_forces'"):
+            open_atoms(folder / "a.traj", names.model_copy(update={"forces_key": "REF_forces"}))[0]
 
 
 class TestDeepmd(AtomsFormatContract):
@@ -72,6 +99,27 @@ class TestDeepmd(AtomsFormatContract):
         return folder / "frames"
 
 
+class TestDeepmdHDF5(TestDeepmd):
+    """The same systems in the groups of one file, as dpdata writes them."""
+
+    def write(self, frames, names, folder):
+        (folder / "npy").mkdir()
+        root = super().write(frames, names, folder / "npy")
+        path = folder / "frames.hdf5"
+        with h5py.File(path, "w") as file:
+            for source in sorted(p for p in root.rglob("*") if p.is_file()):
+                name = str(source.relative_to(root))
+                if source.suffix == ".npy":
+                    file[name] = np.load(source)
+                elif source.name == "type.raw":
+                    file[name] = np.loadtxt(source, dtype=int, ndmin=1)
+                elif source.name == "type_map.raw":
+                    file[name] = np.array(source.read_text().split(), dtype="S")
+                else:
+                    file[name] = True
+        return path
+
+
 def _image(frame, names):
     """Return an `ase.Atoms` with stress of ASE's sign, or with labels of other names."""
     atoms = ase.Atoms(frame.species, frame.positions, cell=frame.cell, pbc=frame.pbc)
@@ -98,3 +146,91 @@ def test_forces_of_a_database_that_are_not_numbers_by_atom_are_refused(tmp_path)
     for index in range(2):
         with pytest.raises(DataError, match="forces has no value for each atom"):
             source[index]
+
+
+@pytest.mark.parametrize(("name", "write"), [("vasprun.xml", vasprun), ("OUTCAR", outcar)])
+def test_outputs_of_vasp_have_units_and_signs_of_ase(tmp_path, name, write, caplog):
+    trajectory = steps(3)
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(write(trajectory).encode()))
+    frames = open_atoms(path)
+    frames.check(virial=True)
+    assert "energy and free_energy differ by up to 10 meV/atom" in caplog.text
+    assert [frames.num_atoms(k) for k in range(len(frames))] == [2, 2, 2]
+    named = open_atoms(path, LabelConfig(energy_key="free_energy"))
+    caplog.clear()
+    named.check()
+    assert not caplog.text
+    for step, frame, free in zip(trajectory, frames, named, strict=True):
+        assert frame.species.tolist() == ["Na", "Cl"]
+        assert frame.pbc.all()
+        np.testing.assert_allclose(frame.positions, step.scaled @ step.cell, atol=1e-6)
+        np.testing.assert_allclose(frame.cell, step.cell, atol=1e-8)
+        np.testing.assert_allclose((frame.energy, free.energy), (step.energy, step.energies[-1]))
+        np.testing.assert_allclose(frame.forces, step.forces, atol=1e-6)
+        # VASP's stress is positive under compression, as the virial; 1 kbar is 0.1 GPa.
+        volume = np.linalg.det(step.cell)
+        expected = step.stress * 0.1 * volume / 160.21766208
+        np.testing.assert_allclose(frame.virial, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "write"), [("vasprun.xml", vasprun), ("OUTCAR", outcar)])
+def test_steps_of_vasp_that_did_not_converge_are_left_out(tmp_path, name, write, caplog):
+    trajectory = steps(3)
+    trajectory[1].energies = [-6.0, -6.5, -6.8, -7.0]
+    path = tmp_path / name
+    path.write_text(write(trajectory, most=4))
+    frames = open_atoms(path)
+    assert [round(frame.energy, 6) for frame in frames] == [-6.98, -7.18]
+    assert f"{path}: left out, since the electronic steps did not converge: steps 1" in caplog.text
+    assert frames[1].where == f"{path}: step 2"
+
+
+def test_vasp_writes_the_forces_of_fixed_atoms(tmp_path):
+    trajectory = steps(1)
+    trajectory[0].forces[0] = 0.0  # by symmetry
+    (tmp_path / "vasprun.xml").write_text(vasprun(trajectory, fixed=True))
+    np.testing.assert_allclose(open_atoms(tmp_path / "vasprun.xml")[0].forces, trajectory[0].forces)
+
+
+@pytest.mark.parametrize("name", ["vasprun.xml", "OUTCAR"])
+def test_damaged_outputs_of_vasp_are_refused(tmp_path, name):
+    text = (vasprun if name.endswith("xml") else outcar)(steps(1))
+    for share in (0.0, 0.1, 0.5):
+        (tmp_path / name).write_text(text[: int(share * len(text))])
+        with pytest.raises(DataError, match=name):
+            open_atoms(tmp_path / name).check()
+
+
+@pytest.mark.parametrize("suffix", [".xyz", ".traj", ".db"])
+def test_forces_that_a_constraint_set_to_zero_are_refused(tmp_path, suffix):
+    forces = np.array([[0.0, 0.1, 0.2], [0.3, -0.1, -0.2]])
+    for applied in (False, True):
+        atoms = ase.Atoms("H2", [[0, 0, 0], [0, 0, 0.8]], constraint=FixAtoms([0]))
+        stored = np.where([[applied], [False]], 0.0, forces)
+        atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=stored)
+        path = tmp_path / f"{applied}{suffix}"
+        ase.io.write(path, atoms)
+        if applied:
+            with pytest.raises(DataError, match=r"all 1 fixed atoms.*apply_constraint=False"):
+                open_atoms(path)[0]
+        else:
+            np.testing.assert_allclose(open_atoms(path)[0].forces, forces)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_compressed_xyz_is_read_at_any_place_and_a_damaged_one_refused(tmp_path, suffix):
+    images = [ase.Atoms("H2", [[0, 0, 0], [0, 0, 0.7 + k]], info={"energy": k}) for k in range(3)]
+    path = tmp_path / f"a.xyz.{suffix}"
+    ase.io.write(path, images, format="extxyz")
+    frames = open_atoms(path)
+    assert [frames[k].energy for k in (2, 0, 1)] == [2, 0, 1]
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match=path.name):
+        open_atoms(path)[0]
+
+
+def test_a_format_that_is_not_read_names_its_conversion(tmp_path):
+    (tmp_path / "cp2k.out").write_text("CP2K| version string: CP2K version 2024.1\n")
+    with pytest.raises(DataError, match=r"ase convert cp2k.out frames.xyz, or dpdata cp2k.out"):
+        open_atoms(tmp_path / "cp2k.out")

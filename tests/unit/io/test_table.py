@@ -208,3 +208,87 @@ def test_a_wanted_column_with_words_is_refused_and_a_note_is_not(tmp_path):
     path.write_text("time,y,flag\n1,2,0\n2,3,E\n3,4,0\n4,5,0\n")
     with open_fields(path, ["y"]) as data:
         assert data["y"].values.tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+WEEKS = pd.date_range("2014-12-29", periods=120, freq="7D")
+ISO = WEEKS.isocalendar()
+HOURS = pd.date_range("2021-03-27", periods=72, freq="h")
+PARTS = {
+    "weeks as text": (WEEKS, {"time": [f"{t:%G-W%V}" for t in WEEKS]}),
+    "YYYYWW": (WEEKS, {"time": ISO.year * 100 + ISO.week}),
+    "year and week": (WEEKS, {"year": ISO.year, "week": ISO.week}),
+    "weeks of MMWR": (
+        pd.date_range("2014-12-28", periods=60, freq="7D"),
+        {"time": [201453, *range(201501, 201553), *range(201601, 201608)]},
+    ),
+    "year and day": (HOURS[::24], {"year": [2021] * 3, "doy": [86, 87, 88]}),
+    "quarters": (MONTHS[::3], {"time": [f"{t.year}-Q{t.quarter}" for t in MONTHS[::3]]}),
+    "YYYY.MM": (MONTHS, {"time": [f"{t.year}.{t.month:02d}" for t in MONTHS]}),
+    "date and time": (HOURS, {"date": HOURS.date, "time": HOURS.strftime("%H:%M")}),
+    "date and hour": (HOURS, {"date": HOURS.date, "hour": HOURS.hour}),
+    "hours that end at 24": (
+        HOURS + pd.Timedelta(hours=1),
+        {"date": HOURS.date, "hour": HOURS.hour + 1},
+    ),
+    "24:00": (
+        HOURS + pd.Timedelta(hours=1),
+        {"time": [f"{t.date()} {t.hour + 1:02d}:00" for t in HOURS]},
+    ),
+    "minutes in a column": (
+        HOURS + pd.Timedelta(minutes=30),
+        {n: getattr(HOURS, n) for n in ("year", "month", "day", "hour")} | {"minute": [30] * 72},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", PARTS)
+def test_times_in_parts_are_their_dates(tmp_path, form):
+    dates, columns = PARTS[form]
+    path = tmp_path / "a.csv"
+    pd.DataFrame({**{n: list(c) for n, c in columns.items()}, "u": np.arange(len(dates))}).to_csv(
+        path, index=False
+    )
+    table = open_table(path)
+    assert list(table.sizes) == ["time"], "no panel of the times of a day"
+    np.testing.assert_array_equal(table["time"].values, dates.values)
+    np.testing.assert_array_equal(table["u"].values, np.arange(len(dates)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time,u\n00:00,1\n01:00,2\n", "times of day without a date"),
+        ("time,u\nJan,1\nFeb,2\n", "dates without a year"),
+        ("time,u\n,m\n2001-01-01,2\n", "a time is missing"),
+        ("2001-01-01,1.5\n2001-01-02,2.5\n", "no header line"),
+        ("time;u\n2001-01-01;12.573\n2001-01-02;573\n", "may be thousands or decimals"),
+    ],
+)
+def test_text_of_two_meanings_is_refused(tmp_path, text, said):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=said):
+        open_table(path)
+
+
+@pytest.mark.parametrize("values", [("12.573", "0.5"), ("1.25", "573"), ("0.573", "1.500")])
+def test_points_that_can_only_be_decimal(tmp_path, values):
+    path = tmp_path / "a.csv"
+    path.write_text("time;u\n2001-01-01;{}\n2001-01-02;{}\n".format(*values))
+    assert open_table(path)["u"].values.tolist() == [float(v) for v in values]
+
+
+def test_encodings_and_ends_of_lines(tmp_path):
+    path = tmp_path / "a.csv"
+    for end, encoding in (("\r", "utf-8"), ("\r\n", "utf-8-sig"), ("\n", "utf-16")):
+        path.write_bytes(
+            f"# made{end}time,u{end}2001-01-01,1{end}2001-01-02,2{end}".encode(encoding)
+        )
+        assert open_table(path)["u"].values.tolist() == [1, 2]
+
+
+def test_series_named_by_numbers_are_a_panel(tmp_path):
+    rows = "".join(f"{s},2001-01-0{d},{s + d}\n" for s in (1, 2) for d in (1, 2))
+    path = tmp_path / "a.csv"
+    path.write_text("unique_id,ds,y\n" + rows)
+    assert open_table(path)["y"].values.tolist() == [[2, 3], [3, 4]]

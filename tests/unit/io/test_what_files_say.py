@@ -7,7 +7,7 @@ import xarray as xr
 
 import scitoolkit
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.survey import survey
 from scitoolkit.io.formats.base import format_of
 from scitoolkit.io.loader.packing import Packing
@@ -116,7 +116,7 @@ def test_half_of_a_pair_is_no_complex_number(tmp_path):
         file["psi_real"] = wave()
         file["psi_imag"] = wave(x=4)
     with pytest.raises(DataError, match="'psi' not found"):
-        open_campaign(tmp_path / "a.h5", ["psi"], Options(dims=["time", "y", "x"]))
+        open_campaign(tmp_path / "a.h5", ["psi"], CampaignOptions(dims=["time", "y", "x"]))
 
 
 @pytest.mark.parametrize("at", [3, 8])
@@ -204,7 +204,7 @@ def test_numbered_cells_are_refused_unless_asked_for(tmp_path, dim, how):
     save(tmp_path / "a.nc", RANDOM.random((12, 50)), ("time", dim), coords, attrs)
     with pytest.raises(DataError, match=f"unstructured mesh: {dim}"):
         open_campaign(tmp_path / "a.nc")
-    assert open_campaign(tmp_path / "a.nc", ["u"], Options(grid=[dim])).index.num_rows == 12
+    assert open_campaign(tmp_path / "a.nc", ["u"], CampaignOptions(grid=[dim])).index.num_rows == 12
 
 
 @pytest.mark.parametrize("ends", ["{0}01-{1}12", "{0}0101-{1}1231", "{0}01010130-{1}12312230"])
@@ -225,7 +225,7 @@ def test_restarts_that_repeat_a_row_are_refused(tmp_path, parts):
         save(tmp_path / f"run_{part}.nc", wave(11, seed=part), coords={"time": times})
     with pytest.raises(DataError, match="as a restart does"):
         open_campaign(tmp_path)
-    found = open_campaign(tmp_path, ["u"], Options(files="simulations"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(files="simulations"))
     assert found.index.num_simulations == parts
 
 

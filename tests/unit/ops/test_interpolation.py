@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.interpolation import EquidistantGrid, Placement, piecewise_polynomial
 from scitoolkit.ops.interpolation.grid import _matrices, _matrices_on
 
-GRID = Grid(5.0, 40)
+GRID = EquidistantGrid(5.0, 40)
 
 
 def _derivatives(dtype, backend, width=13, edges=77):
@@ -51,7 +51,7 @@ def test_error_falls_with_the_eighth_power_of_the_step():
     r = 5 * torch.rand(500, dtype=torch.float64)
     errors = []
     for intervals in (40, 80):
-        grid = Grid(5.0, intervals)
+        grid = EquidistantGrid(5.0, intervals)
         a = grid.coefficients(torch.sin(3 * grid.nodes())[:, None], torch.float64)
         out = piecewise_polynomial(a, Placement.build(grid, r))
         errors.append(float((out[:, 0] - torch.sin(3 * r)).abs().max()))
@@ -77,7 +77,7 @@ def test_bits_do_not_depend_on_threads():
 
 def test_wrong_input_is_named():
     with pytest.raises(ConfigError, match="a grid of 3 intervals"):
-        Grid(5.0, 3)
+        EquidistantGrid(5.0, 3)
     with pytest.raises(DataError, match=r"expected values of shape \(41, W\) in float64"):
         GRID.coefficients(torch.ones(41, 2), torch.float32)
     place = Placement.build(GRID, torch.ones(2))
@@ -88,11 +88,11 @@ def test_wrong_input_is_named():
 def test_distances_of_another_shape_or_dtype_are_refused():
     for distances in (torch.ones(3, 1), torch.ones(3, dtype=torch.int64)):
         with pytest.raises(DataError, match="expected distances"):
-            Placement.build(Grid(2.0, 10), distances)
+            Placement.build(EquidistantGrid(2.0, 10), distances)
 
 
 def test_a_table_first_made_in_inference_mode_can_be_trained_later():
-    grid = Grid(3.0, 9)
+    grid = EquidistantGrid(3.0, 9)
     _matrices.cache_clear()
     _matrices_on.cache_clear()
     with torch.inference_mode():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.interpolation import EquidistantGrid, Placement, piecewise_polynomial
 from scitoolkit.ops.tensor_product import (
     Edges,
     TensorProductSpec,
@@ -15,7 +15,7 @@ from scitoolkit.ops.tensor_product import tabulated as module
 
 SPEC = TensorProductSpec.channelwise("4x0e + 4x1o", "0e + 1o + 2e", "0e + 1o + 2e")
 NODES, EDGES = 9, 70
-GRID = Grid(3.0, 20)
+GRID = EquidistantGrid(3.0, 20)
 
 
 @pytest.fixture(autouse=True)

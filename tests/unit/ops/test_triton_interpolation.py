@@ -7,7 +7,7 @@ import torch
 
 from scitoolkit.ops.codegen import triton_version
 from scitoolkit.ops.interpolation import (
-    Grid,
+    EquidistantGrid,
     Placement,
     operators,
     piecewise_polynomial,
@@ -39,7 +39,7 @@ def _inputs(edges, width):
 
     distances = normal(edges).abs()
     distances[: edges // 2] = 0.5 + 0.01 * distances[: edges // 2]
-    return Grid(2.0, 7), normal(8, 8, width), distances
+    return EquidistantGrid(2.0, 7), normal(8, 8, width), distances
 
 
 def _derivatives(grid, coefficients, distances, backend):

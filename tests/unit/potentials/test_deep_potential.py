@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import open_atoms
 from scitoolkit.io.atoms_formats import from_ase
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.interpolation import EquidistantGrid, Placement, piecewise_polynomial
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
@@ -375,7 +375,7 @@ def test_the_form_for_other_devices_asks_for_no_number(training):
             descriptor._stacked_absent()
         inputs = torch.ones(len(vectors), model.fitting.weight[0].shape[1], dtype=vectors.dtype)
         model.fitting.outputs_by_type(inputs, torch.arange(len(vectors)) % 2)
-        placed = Placement.build(Grid(4.0, 20), vectors.norm(dim=1))
+        placed = Placement.build(EquidistantGrid(4.0, 20), vectors.norm(dim=1))
         piecewise_polynomial(vectors.new_ones(21, 8, 3), placed)
 
 

@@ -251,6 +251,9 @@ def test_a_damaged_log_is_refused(tmp_path):
     path.write_text("".join(lines[1:]))
     with pytest.raises(CheckpointError, match="does not begin"):
         load_history(tmp_path)
+    path.write_text("".join([lines[0], lines[2], lines[1], *lines[3:]]))
+    with pytest.raises(CheckpointError, match=r"`finish` of trial 0 is damaged"):
+        Search(PAPER, cases.distance, directory=tmp_path).run(trials=6, resume=True)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -17,7 +17,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.config import CropConfig
 from scitoolkit.superresolution.crops import layout_of
-from scitoolkit.superresolution.grid import Grid
+from scitoolkit.superresolution.grid import RectilinearGrid
 from scitoolkit.superresolution.predict import Derived
 
 
@@ -134,6 +134,8 @@ def test_a_model_with_a_spectrum_is_not_exported_without_it(tmp_path):
 
 def test_a_dim_of_a_single_node_is_refused():
     dims = ("t", "z", "x")
-    grid = Grid(dims, (np.arange(9.0), np.zeros(1), np.arange(9.0)), (None,) * 3, ("1",) * 3)
+    grid = RectilinearGrid(
+        dims, (np.arange(9.0), np.zeros(1), np.arange(9.0)), (None,) * 3, ("1",) * 3
+    )
     with pytest.raises(ConfigError, match="a single node along z"):
         layout_of(grid, CropConfig(every={"t": 4, "x": 4}))

@@ -12,7 +12,7 @@ from advected_waves import wave_fields
 from scitoolkit import api
 from scitoolkit.core.content import find_content
 from scitoolkit.superresolution import PDE, check
-from scitoolkit.superresolution.grid import Grid, numeric_attributes
+from scitoolkit.superresolution.grid import RectilinearGrid, numeric_attributes
 from scitoolkit.superresolution.simulations import open_simulations
 from scitoolkit.superresolution.statistics import Flow, turbulence
 
@@ -92,7 +92,9 @@ def test_a_wrong_equation_of_few_frames_is_reported():
 
 def test_a_flow_without_viscosity_has_no_scales_of_dissipation():
     x = np.arange(16) / 16
-    grid = Grid(("t", "x", "y"), (np.arange(3.0), x, x), (None, 1.0, 1.0), ("s", "m", "m"))
+    grid = RectilinearGrid(
+        ("t", "x", "y"), (np.arange(3.0), x, x), (None, 1.0, 1.0), ("s", "m", "m")
+    )
     fields = np.random.default_rng(0).normal(size=(2, 3, 16, 16))
     found = turbulence(fields, Flow(grid, {"x": 0, "y": 1}, 0.0, 0))
     assert set(found) == {"kinetic_energy", "u_rms", "integral_scale", "turnover_time"}

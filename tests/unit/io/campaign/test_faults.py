@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
@@ -64,7 +64,7 @@ def test_a_bad_simulation_is_named_or_left_out(tmp_path, fault, at):
         with pytest.raises(DataError, match=message) as caught:
             open_campaign(tmp_path, ["u"])
         assert f"s{at}" in str(caught.value)
-    found = open_campaign(tmp_path, ["u"], Options(on_error="skip"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(on_error="skip"))
     assert found.labels == tuple(f"s{i}" for i in range(5) if i != at)
     assert [f"s{at}" in name for name in found.skipped] == [True]
     assert message in next(iter(found.skipped.values()))
@@ -89,7 +89,7 @@ def test_a_copy_is_named_when_it_leaks_and_left_out_when_asked(tmp_path):
         require_no_leak(found, parts)
     assert "train part" in str(caught.value)
     assert "test part" in str(caught.value)
-    left = open_campaign(tmp_path, ["u"], Options(on_error="skip"))
+    left = open_campaign(tmp_path, ["u"], CampaignOptions(on_error="skip"))
     assert left.labels == ("s0", "s1", "s2", "s3")
     assert left.skipped == {"s9": "a copy of simulation s0"}
 
@@ -109,7 +109,7 @@ def test_a_step_that_is_missing_leaves_its_simulation_out(tmp_path):
             write_fields(data, tmp_path / f"run{run}_t{step}.nc")
     truncate(tmp_path / "run1_t2.nc")
     pattern = "run{simulation}_t{step}.nc"
-    found = open_campaign(tmp_path, ["u"], Options(pattern=pattern, on_error="skip"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(pattern=pattern, on_error="skip"))
     assert found.labels == ("0", "2")
 
 

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, SampleIndex, open_campaign
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.layouts import auxiliary_names
 from scitoolkit.io.campaign.open import open_campaign as open_loader
@@ -65,7 +65,7 @@ def test_two_equal_readings_are_asked_about(tmp_path):
     with pytest.raises(DataError, match="which counts simulations") as caught:
         open_campaign(tmp_path, ["u"])
     assert "data.pattern" in str(caught.value)
-    found = open_campaign(tmp_path, ["u"], Options(pattern="run{simulation}_t{step}.h5"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(pattern="run{simulation}_t{step}.h5"))
     assert found.index.bounds.tolist() == [0, 3, 6]
 
 
@@ -74,7 +74,7 @@ def test_coefficients_of_dedalus_and_overlapping_parts_are_refused(tmp_path):
     with h5py.File(tmp_path / "snapshots_s3.h5", "a") as file:
         file["scales/sim_time"][...] -= 0.15
     with pytest.raises(DataError, match="before the end of"):
-        open_campaign(written.path, ["b"], Options(files="parts"))
+        open_campaign(written.path, ["b"], CampaignOptions(files="parts"))
     with h5py.File(tmp_path / "snapshots_s1.h5", "a") as file:
         file["tasks/b"].attrs["grid_space"] = [False, True]
     with pytest.raises(DataError, match="coefficients"):
@@ -130,7 +130,7 @@ def test_packed_coordinates_are_unpacked(tmp_path):
     data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     points = open_campaign(tmp_path / "a.nc", ["u"]).coordinates["lat"][1]
     np.testing.assert_allclose(points, [-17, -7, 3, 13, 23], rtol=1e-12)
-    chosen = Options(select={"lat": -7.0})
+    chosen = CampaignOptions(select={"lat": -7.0})
     component = open_campaign(tmp_path / "a.nc", ["u"], chosen).channels["u"].components
     assert component == (1,)
 

@@ -7,7 +7,7 @@ import xarray as xr
 
 import scitoolkit
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.kept import training_moments
 from scitoolkit.io.campaign.measure import Question
 from scitoolkit.io.campaign.rows import row_sets
@@ -28,7 +28,7 @@ def files(folder, times, units=(), attrs=(), scalars=(), calendars=()):
 
 
 def simulations(folder, **options):
-    return open_campaign(folder, ["u"], Options(**options)).index.num_simulations
+    return open_campaign(folder, ["u"], CampaignOptions(**options)).index.num_simulations
 
 
 FIRST, SECOND = np.arange(10.0), np.arange(10.0, 20.0)
@@ -152,7 +152,7 @@ def test_a_missing_part_is_told_or_splits(tmp_path, lost):
     files(tmp_path, parts)
     with pytest.raises(DataError, match="times are missing between"):
         simulations(tmp_path)
-    campaign = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    campaign = open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split"))
     assert campaign.index.num_simulations == 1
     assert campaign.index.breaks.tolist() == [10 * lost]
     assert simulations(tmp_path, files="simulations") == 5
@@ -180,7 +180,7 @@ def test_files_of_one_sample_that_are_missing_are_a_gap(tmp_path, timed):
         data.to_netcdf(tmp_path / f"out_{number:04d}.nc", engine="h5netcdf")
     with pytest.raises(DataError, match="missing between rows 2 and 3"):
         open_campaign(tmp_path, ["u"])
-    found = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    found = open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split"))
     assert found.index.breaks.tolist() == [3]
     assert found.index.starts(found.index.blocks, 2).tolist() == [0, 1, 3, 4]
 
@@ -220,3 +220,32 @@ def test_members_that_start_again_are_other_simulations(tmp_path):
         )
         data.to_netcdf(tmp_path / f"start{start}.nc", engine="h5netcdf")
     assert simulations(tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("times", "units", "text"),
+    [
+        ((FIRST, 3 * FIRST), ("hours since 2001-01-01",) * 2, "of 3 hours. Allowed: 1 hour, as"),
+        ((FIRST, FIRST), ("hours since 2001-01-01", "days since 2001-01-01"), "of 1 day. Allowed"),
+        ((FIRST, 3 * FIRST), ("s", "s"), "of 3 s. Allowed: 1 s, as"),
+        ((FIRST, 3 * FIRST), (), "of 3. Allowed: 1, as"),
+    ],
+)
+def test_another_step_is_told_in_its_unit(tmp_path, times, units, text):
+    files(tmp_path, times, units)
+    with pytest.raises(DataError) as error:
+        open_campaign(tmp_path, ["u"])
+    assert f"part1 has a time step {text}" in str(error.value)
+
+
+def test_members_named_as_in_cmip_are_not_joined_over_a_gap(tmp_path):
+    for member in range(3):
+        values = np.random.default_rng(member).random((20, 4))
+        for part in range(2):
+            times = 1000.0 * member + np.arange(10.0) + 10 * part
+            rows = slice(10 * part, 10 * part + 10)
+            data = xr.Dataset({"u": (("time", "x"), values[rows])}, {"time": times})
+            name = f"tas_day_M_hist_r{member + 1}i1p1f1_gn_20{10 + part}0101-20{10 + part}1231.nc"
+            data.to_netcdf(tmp_path / name, engine="h5netcdf")
+    assert open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split")).index.num_rows == 60
+    assert simulations(tmp_path, gaps="split") == 3

@@ -13,11 +13,11 @@ import scitoolkit
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
-from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.testing.layouts import write_layout
 
-CENTRES = Options(staggered="centres")
+CENTRES = CampaignOptions(staggered="centres")
 
 
 def write(path, variables, coordinates=None, encoding=None):
