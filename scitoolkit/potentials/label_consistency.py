@@ -3,12 +3,14 @@
 A pair potential is fitted to the forces of some training frames alone. Its energies E' and virials
 W' then vary over the frames as the labels E and W do, if these have the sign and the unit of the
 forces. What forces do not determine is left out: the energies of elements and a dependence on the
-volume, by regression, and the pressure, by the deviator W - tr(W)/3. Only a correlation of at least
+volume, by regression, and the pressure, by the deviator W - tr(W)/3. Its shears tell the order of
+the six numbers of a tensor, which programs write differently. Only a correlation of at least
 `CORRELATED` is taken as evidence: labels that a pair potential does not describe pass.
 """
 
 from __future__ import annotations
 
+import itertools
 from logging import Logger
 
 import numpy as np
@@ -65,25 +67,66 @@ def check_consistency(graphs: GraphSet, num_types: int, cutoff: float, labels: L
                 _residual(np.array([float(graph["energy"][0]) for graph in energies]), left_out),
             )
     if len(virials) >= FEWEST:
-        compared["virials"] = (
-            np.concatenate([_deviator(pair.virial(graph)) for graph in virials]),
-            np.concatenate([_deviator(graph["virial"][0].numpy()) for graph in virials]),
+        from_forces, stated = (
+            np.stack([_deviator(virial) for virial in tensors])
+            for tensors in (
+                [pair.virial(graph) for graph in virials],
+                [graph["virial"][0].numpy() for graph in virials],
+            )
         )
+        _compare_order(from_forces, stated, labels)
+        compared["virials"] = from_forces.ravel(), stated.ravel()
     for label, (predicted, values) in compared.items():
         problem = _contradiction(predicted, values)
         if not problem:
             continue
-        message = f"{label} contradict the forces: {problem}"
-        if labels.force_unit is not None:
-            log.warning("%s", message)
-            continue
         keys = "stress_key, virial_key" if label == "virials" else "energy_unit, force_unit"
-        raise DataError(
-            message,
-            where="data.path",
-            allowed="forces -dE/dx, virials -volume * stress, in the units of data.labels",
-            fix=f"data.labels ({keys}), or data.labels.force_unit=NAME if they are right",
+        _refuse(f"{label} contradict the forces: {problem}", f"data.labels ({keys})", labels)
+
+
+def _refuse(message: str, fix: str, labels: LabelConfig) -> None:
+    if labels.force_unit is not None:
+        log.warning("%s", message)
+        return
+    raise DataError(
+        message,
+        where="data.path",
+        allowed="forces -dE/dx, virials -volume * stress, in the units of data.labels",
+        fix=f"{fix}, or data.labels.force_unit=NAME if they are right",
+    )
+
+
+_SHEARS = {"yz": 5, "xz": 2, "xy": 1}
+"""Places of the components of shear in a flat tensor, in Voigt order."""
+
+
+def _compare_order(predicted: np.ndarray, values: np.ndarray, labels: LabelConfig) -> None:
+    """Refuse six numbers whose shears are in another order, such as VASP's xy yz zx.
+
+    Args:
+        predicted: deviators of the pair potential, (frames, 9).
+        values: those of the labels.
+        labels: as for `check_consistency`.
+    """
+    shears = list(_SHEARS.values())
+    correlations = {
+        order: _correlation(predicted[:, [_SHEARS[name] for name in order]], values[:, shears])
+        for order in itertools.permutations(_SHEARS)
+    }
+    order = max(correlations, key=lambda names: correlations[names])
+    stated = tuple(_SHEARS)
+    # Equal shears, as of a strain along a diagonal, correlate in any order.
+    if correlations[order] >= max(CORRELATED, correlations[stated] + 0.25):
+        _refuse(
+            f"virials contradict the forces: their shears are in the order {' '.join(order)}",
+            "six numbers in the order xx yy zz yz xz xy, or nine row by row",
+            labels,
         )
+
+
+def _correlation(first: np.ndarray, second: np.ndarray) -> float:
+    norms = np.linalg.norm(first) * np.linalg.norm(second)
+    return float((first * second).sum() / norms) if norms > 1e-9 else 0.0
 
 
 class _Sample(GraphSet):

@@ -22,6 +22,7 @@ log: Logger = get_logger(__name__)
 DISTANT = 6.0
 """Å; the cutoff of most models, where the model's own is not known."""
 _MOST_IMAGES = 50
+SAME_FORCE = 0.05  # eV/Å; a grid of a plane-wave code pulls a lone atom by less
 SAME_ENERGY = 1e-3  # eV; larger differences between frames of one isolated atom are logged
 
 
@@ -115,6 +116,12 @@ def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, f
         if frame.energy is None:
             continue
         name = str(frame.species[0])
+        if frame.forces is not None and not (pull := np.abs(frame.forces).max()) < SAME_FORCE:
+            raise DataError(
+                f"a lone atom of {name} with a force of {pull:.3g} eV/Å, which is zero by symmetry",
+                where=frame.where,
+                fix="remove the frame, or write e0: {" + name + ": ...}",
+            )
         other = energies.get(name, frame.energy)
         if abs(other - frame.energy) > SAME_ENERGY:
             log.warning(

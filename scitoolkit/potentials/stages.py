@@ -118,6 +118,13 @@ class PotentialStages(Stages):
             require_trained(former, frames, "data.path", new_species=True)
             data.present = set(frames.species())
             type_map = fine_tuning.merged_species(source.type_map, type_map, config.start)
+            if config.type_map is not None and config.type_map != list(type_map):
+                log.warning("type_map: not used; that of the weights is %s", ", ".join(type_map))
+            if config.start.former:
+                compared = open_atoms(config.start.former, config.data.labels)
+                compared.check(energy=False)
+                for frame in compared:
+                    type_indices(frame, source.type_map)
         _check_held_out(config, type_map)
         cutoff, train = config.model.cutoff, data.parts["train"]
         data.graphs["train"] = GraphSet(data.all, train, type_map, cutoff)

@@ -1,6 +1,7 @@
 """Training that starts from weights: E0, frozen layers, replay, new elements, refusals."""
 
 import ase
+import ase.io
 import numpy as np
 import pytest
 import torch
@@ -192,6 +193,26 @@ def test_bad_settings_are_refused(model, start, message, source):
     )
     with pytest.raises((ConfigError, DataError), match=message):
         prepare(settings)
+
+
+def test_former_frames_that_cannot_be_compared_are_refused_before_the_training(source, tmp_path):
+    _, folder, former, new = source
+    other = ase.io.read(former, 0)
+    other.symbols[0] = "N"
+    ase.io.write(tmp_path / "other.xyz", other)
+    with pytest.raises(DataError, match=r"other.xyz: frame 0: species 'N' is not known"):
+        prepare(config(new, path=str(folder), former=[tmp_path / "other.xyz"]))
+    bare = ase.Atoms(other.symbols[1:], other.positions[1:], info={"energy": -1.0})
+    ase.io.write(tmp_path / "bare.xyz", bare)
+    with pytest.raises(DataError, match=r"bare.xyz: frame 0: a frame without forces"):
+        prepare(config(new, path=str(folder), former=[tmp_path / "bare.xyz"]))
+
+
+def test_the_species_are_in_the_order_of_the_weights(source, caplog):
+    model, folder, _, new = source
+    settings = config(new, path=str(folder)).model_copy(update={"type_map": model.type_map[::-1]})
+    assert prepare(settings).model.type_map == model.type_map
+    assert "type_map: not used; that of the weights is" in caplog.text
 
 
 def tuned(source, tmp_path, data, name="tuned", training=None, **start):

@@ -61,6 +61,21 @@ def test_labels_of_water_pass():
 
 
 @pytest.mark.parametrize(
+    ("places", "order"),
+    [([5, 3, 4], "xy yz xz"), ([5, 4, 3], "xy xz yz"), ([3, 5, 4], "yz xy xz")],
+)
+def test_shears_in_the_order_of_another_program_are_refused(tmp_path, places, order):
+    path = alloy(tmp_path / "a.xyz")
+    frames = ase.io.read(path, ":")
+    for atoms in frames:
+        stress = atoms.calc.results["stress"]
+        atoms.calc.results["stress"] = stress[[0, 1, 2, *places]]
+    ase.io.write(path, frames)
+    with pytest.raises(DataError, match=f"shears are in the order {order}"):
+        check(path)
+
+
+@pytest.mark.parametrize(
     ("factors", "message"),
     [
         ((1, -1, 1), "energies contradict the forces: they have the opposite sign"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import ase
 import ase.io
 import numpy as np
 import pytest
@@ -153,3 +154,16 @@ def test_a_short_training_leaves_no_constant_error_of_energies(small, refit, tmp
     ]
     constant = abs(np.mean(errors))
     assert constant < 1e-6 if refit else constant > 1e-3
+
+
+def test_a_force_on_a_lone_atom_is_refused(small, tmp_path):
+    atoms = ase.Atoms("H", info={"energy": -13.6})
+    for pull in (0.01, 0.5):
+        atoms.arrays["forces"] = np.array([[0.0, 0.0, pull]])
+        ase.io.write(tmp_path / "alone.xyz", atoms)
+        frames = open_atoms([small, tmp_path / "alone.xyz"])
+        if pull < 0.05:
+            training_frames(frames, "auto", None)
+            continue
+        with pytest.raises(DataError, match=r"alone.xyz: frame 0: a lone atom of H with a force"):
+            training_frames(frames, "auto", None)
