@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,9 @@ from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import AnomalyConfig, EmulationConfig
 from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.facts import is_dates
+from scitoolkit.io.sphere import is_whole_turn
 
 log = get_logger(__name__)
 FILE = "climatology.npz"
@@ -21,6 +23,8 @@ FARTHEST = 15
 """Days: a day of the year without training samples has the mean of the nearest day within it."""
 MAX_BYTES = 256 * 2**20
 _ROWS = 16
+_SAME = 1e-2
+"""Distance of positions that count as the same, relative to the cells."""
 _YEAR = 366
 
 
@@ -94,6 +98,55 @@ class FieldClimatology:
                 return cls(stored["days"], stored["counts"], means, int(stored["window"]))
         except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None
+
+
+def on_cells(
+    climatology: FieldClimatology | None, trained: Layout, layout: Layout
+) -> FieldClimatology | None:
+    """Return a climatology on the cells of data; None where the data have other cells.
+
+    Longitudes may begin elsewhere, at -180 for 0 degrees: the means are rolled.
+
+    Args:
+        climatology: of the training part.
+        trained: layout of the training.
+        layout: of the data, with the dims in the same order.
+    """
+    if climatology is None:
+        return None
+    means = dict(climatology.means)
+    for axis, dim in enumerate(trained.grid):
+        own, other = (np.asarray(x.coordinates.get(dim, ()), np.float64) for x in (trained, layout))
+        if not len(own) or len(own) != len(other):
+            continue  # without positions, or of another size, which the evaluation tells
+        shift = _cells_later(own, other)
+        if shift is None:
+            log.warning(
+                "the climatology is of %s from %g to %g, not %g to %g: no anomaly correlations",
+                dim,
+                *own[[0, -1]],
+                *other[[0, -1]],
+            )
+            return None
+        means = {name: np.roll(mean, -shift, axis + 1) for name, mean in means.items()}
+    return replace(climatology, means=means)
+
+
+def _cells_later(own: np.ndarray, other: np.ndarray) -> int | None:
+    """Return by how many cells other positions begin later; None if they are other positions."""
+    if len(own) < 2:
+        return 0 if np.allclose(own, other) else None
+    step = np.abs(np.diff(own)).min()
+    if (np.abs(other - own) <= _SAME * step).all():
+        return 0
+    if not (is_whole_turn(own) and is_whole_turn(other)):
+        return None
+    turn = 2 * np.pi if np.abs(own[-1] - own[0]) < 7 else 360.0
+    for shift in range(len(own)):
+        away = (other - np.roll(own, -shift) + turn / 2) % turn - turn / 2
+        if (np.abs(away) <= _SAME * step).all():
+            return shift
+    return None
 
 
 def days_of_year(times: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
 from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
-from scitoolkit.io.dates import of_one_kind
+from scitoolkit.io.dates import moved, of_one_kind
 from scitoolkit.io.facts import is_dates
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
 from scitoolkit.io.stream import StreamedVariable, stream_fields
@@ -493,7 +493,7 @@ def _two_times(data: Data, trained: Trained) -> np.ndarray:
             "of the file",
             fix="a file with the sample before; predict --times if steps are an input",
         )
-    return np.concatenate([times - length, times])
+    return np.concatenate(of_one_kind([moved(times, -length), times]))
 
 
 def _trained_step(data: Data, trained: Trained) -> Any:
@@ -546,14 +546,15 @@ def _valid(data: Data, until: np.ndarray, lead: int) -> np.ndarray:
         lead: samples of a step.
     """
     times = data.times
-    if lead and len(times) < len(until):
-        return times + lead * (until[-1] - until[-2])
-    if not lead or len(times) < 2:
+    if not lead or len(until) < 2:
         return times
     if STEP in data.campaign.row_values:
-        rise = (times[-1] - times[-2]) * np.arange(1, lead + 1)
-        return np.concatenate([times[lead:], times[-1] + rise])
-    return times + lead * (times[-1] - times[-2])
+        rise = (until[-1] - until[-2]) * np.arange(1, lead + 1)
+        return np.concatenate(of_one_kind([until, moved(until[-1:], rise)]))[-len(times) :]
+    if is_dates(until):
+        # The dates of the samples themselves, and those that the calendar has after the last.
+        return np.concatenate(of_one_kind([until, times_after(until, lead)]))[-len(times) :]
+    return np.asarray(times + lead * (until[-1] - until[-2]))
 
 
 def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dataset:

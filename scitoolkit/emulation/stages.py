@@ -21,7 +21,12 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report
 from scitoolkit.emulation.checks import check_mask, check_symmetries
-from scitoolkit.emulation.climatology import FieldClimatology, days_to_fit, fit_climatology
+from scitoolkit.emulation.climatology import (
+    FieldClimatology,
+    days_to_fit,
+    fit_climatology,
+    on_cells,
+)
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, accepts, converted, matched, open_data
 from scitoolkit.emulation.emulator import Emulator, grid_of
@@ -304,7 +309,8 @@ class EmulationStages(Stages):
         if rows is None:
             warn_if_unfamiliar(trained.model, data, 0)
         blocks = data.stretches if rows is None else _ranges(rows)
-        climatology = FieldClimatology.load(trained.folder.path)
+        stored = FieldClimatology.load(trained.folder.path)
+        climatology = on_cells(stored, trained.model.layout, data.layout)
         scored = Evaluation(emulator, data, blocks, config, intervals, climatology)
         return report.make(scored, config.workflow)
 

@@ -19,10 +19,13 @@ from scitoolkit.emulation.models.spectral import modes_per_dim
 from scitoolkit.emulation.normalized_network import MEASURED
 from scitoolkit.emulation.variables import CellAreas, Layout, Variable, cell_widths
 from scitoolkit.io.campaign import Campaign
+from scitoolkit.io.campaign.places import widths_of_cells
 from scitoolkit.io.campaign.sphere_cells import require_equal_areas
 
 log = get_logger(__name__)
 _SAME = 1e-3
+_OTHER_SIZE, _OTHER_UNIT = 0.1, 100.0
+"""Relative difference of sizes of cells that is told; ratio above which areas have other units."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def on_grid(
         ConfigError: a guard that does not support the grid.
     """
     trained = emulator.layout
+    _warn_of_areas(trained, layout, where)
     changes = list(_changes(trained, layout))
     if not changes:
         return emulator
@@ -110,6 +114,23 @@ def on_grid(
             change,
         )
     return same_weights_on(emulator, config, layout)
+
+
+def _warn_of_areas(trained: Layout, layout: Layout, where: str) -> None:
+    """Warn of curvilinear cells of another size, which no coordinate of a dim shows."""
+    sizes = [
+        float(np.sqrt(np.mean(areas.values)))
+        for areas in (trained.areas, layout.areas)
+        if areas is not None and len(areas.dims) == 2
+    ]
+    ratio = sizes[1] / sizes[0] if len(sizes) == 2 else 1.0
+    if abs(ratio - 1) > _OTHER_SIZE and 1 / _OTHER_UNIT < ratio < _OTHER_UNIT:
+        log.warning(
+            "%s: the cells are %.3g times as wide as those of the training; the layers allow it, "
+            "but the error is unknown until it is evaluated on such data",
+            where,
+            ratio,
+        )
 
 
 def same_weights_on(emulator: AnyEmulator, config: EmulationConfig, cells: Layout) -> AnyEmulator:
@@ -152,6 +173,8 @@ def checked_widths(
                 raise _other_cells(campaign, simulation, f"{change}; {'; '.join(problems)}")
             if change.widths is not None:
                 widths[change.dim][simulation] = change.widths[1]
+    curvilinear = widths_of_cells(campaign.segments, campaign.channels.values())
+    widths |= {d: w for d, w in curvilinear.items() if d in layout.grid and d not in widths}
     varied = {d: w for d, w in widths.items() if not _equal(w.min(), w.max())}
     for dim, width in varied.items():
         if not any(_determines(values, width) for values in campaign.parameters.values()):

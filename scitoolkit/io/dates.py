@@ -38,6 +38,32 @@ def in_finest_unit(dates: np.ndarray) -> np.ndarray:
     return dates.astype(f"M8[{unit}]")
 
 
+def moved(times: np.ndarray, by: Any) -> np.ndarray:
+    """Return times later by a length of time, in a unit that holds them.
+
+    numpy adds in the finer of two units, where the dates of other years wrap around.
+
+    Args:
+        times: (T,) numbers, datetime64 of any unit, or cftime.
+        by: number, timedelta64 or timedelta, as the times need.
+
+    Returns:
+        (T,) of the kind of the times; dates in a coarser unit where theirs does not hold them.
+
+    Example:
+        >>> moved(np.array(["2262-04-01"], "M8[ns]"), np.timedelta64(30, "D")).dtype
+        dtype('<M8[us]')
+    """
+    if times.dtype.kind != "M":
+        return np.asarray(times + by)
+    whole = times.astype("M8[s]") + by.astype("m8[s]")
+    unit = np.datetime_data(in_finest_unit(whole).dtype)[0]
+    fits = next(scale for name, scale in _PER_SECOND.items() if name == unit)
+    own = _PER_SECOND.get(np.datetime_data(times.dtype)[0], 1)
+    unit = unit if fits < own else np.datetime_data(times.dtype)[0]
+    return np.asarray(times.astype(f"M8[{unit}]") + by.astype(f"m8[{unit}]"))
+
+
 def has_plain_years(dates: np.ndarray) -> bool:
     """Return whether all years of datetime64 dates are 1 to 9999, as texts of dates have them.
 

@@ -25,6 +25,7 @@ from scitoolkit.io.table_times import (
     is_clock,
     joined_times,
     packed_weeks,
+    require_days,
     weeks_or_quarters,
     without_24th_hour,
     year_dot_month,
@@ -70,8 +71,8 @@ def open_table(path: Path) -> xr.Dataset:
     """
     import xarray as xr
 
-    table = joined_times(_read(path))
     where = str(path)
+    table = joined_times(_read(path), where)
     column = _time_column(table)
     texts = [c for c in table.columns if c != column and table[c].dtype.kind not in "biuf"]
     if column is not None:
@@ -249,7 +250,7 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     name = str(column.name).strip().lower()
     if name in _STAMPS and (seconds := _seconds_since_1970(numbers)) is not None:
         return seconds
-    return dates_of_numbers(numbers, years=name == "year")
+    return dates_of_numbers(numbers, years=name == "year", where=f"{where}: {column.name}")
 
 
 _STAMPS = ("timestamp", "datetime", "date", "ds")
@@ -303,16 +304,22 @@ def _day_first(column: pd.Series, where: str) -> bool:
     return possible[0]
 
 
-def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
+def dates_of_numbers(
+    numbers: np.ndarray, *, years: bool = False, where: str = "times"
+) -> np.ndarray:
     """Return the dates that numbers stand for; numbers that stand for none are returned.
 
     Args:
         numbers: (T,) YYYYMM, YYYYMMDD, YYYYDDD (day of the year) or decimal years.
         years: whether whole numbers are years.
+        where: file and column, for messages.
 
     Returns:
         (T,) datetime64[ns], or [us] before 1678 and after 2261; decimal years that are months begin
         at the first, or, if they state the middle, at the 15th of their months.
+
+    Raises:
+        DataError: a date that does not exist, such as 20010230.
 
     Example:
         >>> dates_of_numbers(np.array([1980.04, 1980.12, 1980.21])).astype("M8[D]").tolist()
@@ -333,14 +340,20 @@ def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
         return in_finest_unit(months_of_years[np.searchsorted(ordered, numbers)].astype("M8[D]"))
     kind = packed_dates(dim)
     if kind == "YYYYDDD":
-        first_days = (numbers // 1000 - 1970).astype(np.int64).astype("M8[Y]").astype("M8[D]")
-        return in_finest_unit(first_days + (numbers % 1000 - 1).astype(np.int64))
+        whole = numbers.astype(np.int64)
+        year = (whole // 1000 - 1970).astype("M8[Y]")
+        dates = year.astype("M8[D]") + (whole % 1000 - 1)
+        require_days(dates.astype("M8[Y]") != year, [whole], where)
+        return in_finest_unit(dates)
     if kind in ("YYYYMM", "YYYYMMDD"):
         whole = numbers.astype(np.int64)
         days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)
         months = whole // 100 if kind == "YYYYMMDD" else whole
-        first = (months // 100 - 1970) * 12 + months % 100 - 1
-        return in_finest_unit(first.astype("M8[M]").astype("M8[D]") + days)
+        first = ((months // 100 - 1970) * 12 + months % 100 - 1).astype("M8[M]")
+        dates = first.astype("M8[D]") + days
+        is_date = (1 <= months % 100) & (months % 100 <= _MONTHS) & (dates.astype("M8[M]") == first)
+        require_days(~is_date, [whole], where)
+        return in_finest_unit(dates)
     if years and (numbers == numbers.round()).all() and np.abs(numbers).max() < LAST_YEAR:
         return in_finest_unit((numbers.astype(np.int64) - 1970).astype("M8[Y]"))
     return _of_decimal_years(numbers, step) if kind == "decimal years" else numbers

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from scitoolkit.core.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +32,15 @@ _MONDAY, _SUNDAY = 4, 3
 """Days from 1970-01-01 to the first day of a week: of ISO 8601, of epidemiology (MMWR)."""
 
 
-def joined_times(table: pd.DataFrame) -> pd.DataFrame:
+def joined_times(table: pd.DataFrame, where: str = "times") -> pd.DataFrame:
     """Return a table with one column of times instead of several columns with parts of them.
 
     The parts are whole numbers year and month (day, hour, minute), year and day of the year, year
     and week, or a column of dates and one of hours or of times of day. The 24th hour is the first
     of the next day.
+
+    Raises:
+        DataError: a date that does not exist, such as the 30th of February.
 
     Example:
         >>> import pandas as pd
@@ -48,9 +54,15 @@ def joined_times(table: pd.DataFrame) -> pd.DataFrame:
     if "year" not in whole or {"time", "date"} & columns.keys():
         return table
     parts = {n: table[whole[n]].to_numpy(np.int64) for n in _PARTS if n in whole}
-    if not all(((lo <= parts[n]) & (parts[n] <= hi)).all() for n, (lo, hi) in _ranges(parts)):
-        return table
-    days = _days(parts)
+    in_range = np.all(
+        [(lo <= parts[n]) & (parts[n] <= hi) for n, (lo, hi) in _ranges(parts)] or [True], 0
+    )
+    if not in_range.all():
+        # A column of other numbers beside years that differ is one of the values.
+        if len(np.unique(parts["year"])) == len(table):
+            return table
+        require_days(~in_range, list(parts.values()), where)
+    days = _days(parts, where)
     if days is None:
         return table
     minutes = 60 * parts.get("hour", np.int64(0)) + parts.get("minute", np.int64(0))
@@ -63,7 +75,29 @@ def _ranges(parts: dict[str, np.ndarray]) -> list[tuple[str, tuple[int, int]]]:
     return [(n, _ALLOWED[n]) for n in parts if n != "year"]
 
 
-def _days(parts: dict[str, np.ndarray]) -> np.ndarray | None:
+def require_days(wrong: np.ndarray, parts: Sequence[np.ndarray], where: str) -> None:
+    """Raise if some dates do not exist, which would count as days of the next month.
+
+    Args:
+        wrong: (rows,) whether a row has such a date.
+        parts: columns of its numbers.
+        where: file, and column.
+
+    Raises:
+        DataError: with the first of them.
+    """
+    if wrong.any():
+        date = "-".join(str(part[np.argmax(wrong)]) for part in parts)
+        raise DataError(
+            f"{int(wrong.sum())} dates do not exist, the first is {date}",
+            where=where,
+            allowed="days of the standard calendar",
+            fix="correct them; times of a model's calendar (360_day, noleap) need a NetCDF file "
+            "with the attribute calendar",
+        )
+
+
+def _days(parts: dict[str, np.ndarray], where: str) -> np.ndarray | None:
     """Return dates (row) of years with months, weeks or days of the year; None if there is none."""
     year = parts["year"]
     if np.abs(year).max(initial=0) >= LAST_YEAR:
@@ -72,11 +106,13 @@ def _days(parts: dict[str, np.ndarray]) -> np.ndarray | None:
         # pandas joins the digits of the parts, which fails for years of other than four.
         months = (12 * (year - 1970) + parts["month"] - 1).astype("M8[M]")
         days = months.astype("M8[D]") + (parts.get("day", np.int64(1)) - 1)
-        return None if (days.astype("M8[M]") != months).any() else days
+        require_days(days.astype("M8[M]") != months, list(parts.values()), where)
+        return days
     if "doy" in parts:
         years = (year - 1970).astype("M8[Y]")
         days = years.astype("M8[D]") + (parts["doy"] - 1)
-        return None if (days.astype("M8[Y]") != years).any() else days
+        require_days(days.astype("M8[Y]") != years, list(parts.values()), where)
+        return days
     if "week" in parts and np.abs(year).max(initial=0) < 10000:
         return dates_of_weeks(year, parts["week"])
     return None

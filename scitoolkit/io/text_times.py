@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.io.dates import in_finest_unit
 from scitoolkit.io.roles import TIME_NAMES
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 UNITS = {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian"}
 """Attributes of the numbers that `seconds_of_text` returns."""
 _LENGTH = 10  # of a date without a time of day
+_DATE = re.compile(r"\d{4}-[01]\d-[0-3]\d(T[\d:.]*)?$")
 
 
 def may_be_text_times(name: str, shape: tuple[int, ...], kind: str) -> bool:
@@ -23,11 +26,22 @@ def may_be_text_times(name: str, shape: tuple[int, ...], kind: str) -> bool:
     return texts and kind in "SUOT" and name.rpartition("/")[2].lower() in TIME_NAMES
 
 
-def seconds_of_text(values: Any) -> np.ndarray | None:
+def _exists(text: str) -> bool:
+    try:
+        return not np.isnat(np.datetime64(text))
+    except ValueError:
+        return False
+
+
+def seconds_of_text(values: Any, where: str = "times") -> np.ndarray | None:
     """Return the seconds since 1970 of dates, (rows,) float64; None if the texts are no dates.
 
     Args:
         values: (rows,) texts, or (rows, length) characters; empty ones are NaN.
+        where: file and variable, for messages.
+
+    Raises:
+        DataError: dates of which some do not exist, such as 2001-02-30.
 
     Example:
         >>> seconds_of_text(np.array([b"1970-01-01_00:00:10", b"1970-01-02T00:00:00Z", b""]))
@@ -47,7 +61,15 @@ def seconds_of_text(values: Any) -> np.ndarray | None:
     try:
         dates = np.array(plain, "datetime64[us]")
     except ValueError:
-        return None
+        wrong = [p for p in plain if _DATE.match(p) and not _exists(p)]
+        if not wrong or not all(_DATE.match(p) for p in plain if p):
+            return None
+        raise DataError(
+            f"{len(wrong)} times are dates that do not exist, the first is {wrong[0]}",
+            where=where,
+            allowed="days of the standard calendar",
+            fix="write other calendars as numbers with the attributes units and calendar",
+        ) from None
     seconds = (dates - np.datetime64(0, "us")) / np.timedelta64(1, "s")
     return np.where(np.isnat(dates), np.nan, seconds)
 
@@ -59,7 +81,9 @@ def with_text_times(dataset: xr.Dataset) -> xr.Dataset:
             continue
         dim = variable.dims[0]
         seconds = (
-            None if dim in dataset.coords and dim != name else seconds_of_text(variable.values)
+            None
+            if dim in dataset.coords and dim != name
+            else seconds_of_text(variable.values, f"variable {name}")
         )
         if seconds is not None:
             since = np.where(np.isnan(seconds), 0, np.rint(seconds * 1e6)).astype("timedelta64[us]")

@@ -34,6 +34,7 @@ from scitoolkit.io.campaign.layouts import (
     CampaignOptions,
     Plain,
     auxiliary_names,
+    is_lead,
     missing_field,
 )
 from scitoolkit.io.campaign.mask import Mask
@@ -346,6 +347,27 @@ def _require_grid(header: FileHeader, channel: Channel, options: CampaignOptions
     )
 
 
+def _require_no_lead(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
+    """Refuse values along a time and a lead, which is no direction in space.
+
+    Raises:
+        DataError: with the dim, unless `options.grid` names it.
+    """
+    roles, path = channel.array.roles, channel.array.path
+    if TIME not in roles:
+        return
+    for dim in set(roles) - {TIME} - set(options.grid or ()):
+        if is_lead(dim, layout_of(header).coordinate(header, "", dim, path)):
+            raise DataError(
+                f"{dim} is a time beside the one that counts the samples, such as the lead of a "
+                "forecast",
+                where=f"{header.path}: variable {path}",
+                allowed="one time, and dims of space, which data.grid may name",
+                fix=f"data.sample_dim={dim}: each forecast is a simulation (init --sample-dim "
+                f"{dim}); or data.select={{{dim}: VALUE}}: one lead",
+            )
+
+
 def _has_both_angles(header: FileHeader, dim: str) -> bool:
     """Return whether latitudes and longitudes are both stored along one dim."""
     along = [role_by_metadata(v.attrs) for v in header.variables.values() if v.dims == (dim,)]
@@ -419,6 +441,7 @@ def _channels(
             raise missing_field(name, header, arrays)
         for channel in of_variable:
             _require_grid(header, channel, options)
+            _require_no_lead(header, channel, options)
         names[name] = tuple(c.name for c in of_variable)
         channels |= {c.name: c for c in of_variable}
     _require_samples(header, channels, options, several)

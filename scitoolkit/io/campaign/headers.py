@@ -184,7 +184,7 @@ def read_header(path: Path) -> FileHeader:
                 )
                 if is_small(array.shape):
                     values[name] = _without_holes(kind, path, name, array)
-            _add_text_times(variables, values, texts)
+            _add_text_times(path, variables, values, texts)
             file_attributes = {str(k): _plain(v) for k, v in dataset.attrs.items()}
             return FileHeader(path, Schema(kind.name, variables, file_attributes), values)
     except ScitoolkitError:
@@ -232,7 +232,7 @@ def _hdf5_header(path: Path, kind: type[Format]) -> FileHeader:
                     values[name] = _written(dataset, variables[name])
                     if values[name].dtype != dtype:  # integers hold no NaN
                         variables[name] = replace(variables[name], dtype=values[name].dtype.str)
-            _add_text_times(variables, values, texts)
+            _add_text_times(path, variables, values, texts)
             attrs = {**group_attributes, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
@@ -240,13 +240,14 @@ def _hdf5_header(path: Path, kind: type[Format]) -> FileHeader:
 
 
 def _add_text_times(
+    path: Path,
     variables: dict[str, StoredArray],
     values: dict[str, np.ndarray],
     texts: Mapping[str, tuple[str, Any]],
 ) -> None:
     """Add times that are stored as text, as numbers; after the others, which come first."""
     for name, (dim, written) in texts.items():
-        seconds = seconds_of_text(written)
+        seconds = seconds_of_text(written, f"{path}: variable {name}")
         if seconds is not None:
             variables[name] = StoredArray(
                 name, seconds.shape, (dim,), dict(UNITS), seconds.dtype.str

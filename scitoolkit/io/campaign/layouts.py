@@ -6,8 +6,9 @@ PDEBench `data_gen` and `models/fno/utils.py`; CF Conventions 1.11.
 
 from __future__ import annotations
 
+import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,8 +19,10 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
 from scitoolkit.io.roles import (
     COMPONENT_NAMES,
+    LEAD_NAMES,
     SIMULATION_NAMES,
     TIME_NAMES,
+    Role,
     role_by_metadata,
     roles_of,
 )
@@ -378,12 +381,13 @@ class Plain(CampaignLayout):
     @classmethod
     def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
-        options, apart = _with_time(header, options), chosen_dims(header, options)
-        stated = _stated_roles(header)
+        stated_options, apart = options, chosen_dims(header, options)
         arrays: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
-        for path, stored in header.variables.items():
-            if stored.shape:
+        for coordinates, variables in _views(header):
+            options = _with_time(header, stated_options, coordinates)
+            stated = _stated_roles(coordinates)
+            for path, stored in variables.items():
                 dims = named_dims(header, stored, options)
                 roles = _roles(dims, options, apart, stated, header)
                 _require_not_time(dims, roles, apart, header)
@@ -401,7 +405,8 @@ class Plain(CampaignLayout):
         Raises:
             DataError: fields of several groups have different times.
         """
-        options = _with_time(header, options)
+        fields = list(fields)
+        options = _with_time(header, options, _coordinates(header, next(iter(fields), "")))
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
         dims = {d for v in header.variables.values() for d in named_dims(header, v, options)}
         # The user's dim is compared as written, common names also in capitals (`Time` of WRF).
@@ -421,7 +426,6 @@ class Plain(CampaignLayout):
                 len(shapes[path]) != 1,
             )
         )
-        fields = list(fields)
         # Most files have no groups.
         if not any("/" in path for path in (*candidates, *fields)):
             return header.get(candidates[0]) if candidates else None
@@ -437,7 +441,7 @@ class Plain(CampaignLayout):
         )[::-1]
         first: StoredArray | None = None
         for number, field in enumerate(fields or [""]):
-            own = next((p for name in _leaves(candidates) if (p := _seen(header, name, field))), "")
+            own = next((p for n in _leaves(candidates) if (p := seen(header, n, field))), "")
             times = header.get(own)
             if number and not _same_values(first, times):
                 raise DataError(
@@ -454,7 +458,7 @@ class Plain(CampaignLayout):
         cls, header: FileHeader, group: str, dim: str, field: str = ""
     ) -> StoredArray | None:
         """Return the vector named like the dim that a field sees."""
-        return header.get(_seen(header, dim, field, vector=True))
+        return header.get(seen(header, dim, field, ranks=(1,)))
 
 
 def _leaves(paths: Iterable[str]) -> list[str]:
@@ -473,8 +477,8 @@ def _same_values(one: StoredArray | None, other: StoredArray | None) -> bool:
     )
 
 
-def _seen(header: FileHeader, name: str, field: str, vector: bool = False) -> str:
-    """Return the path of the scalar or vector of a name that a field refers to, "" without.
+def seen(header: FileHeader, name: str, field: str, ranks: Sequence[int] = (0, 1)) -> str:
+    """Return the path of the variable of a name that a field refers to, "" without.
 
     An attached dimension scale decides. Else it is looked for in the group of the field and then
     in those around it, never in one beside it (NetCDF Users Guide, "Groups"). Other HDF5 has no
@@ -482,29 +486,39 @@ def _seen(header: FileHeader, name: str, field: str, vector: bool = False) -> st
 
     Args:
         header: of the file.
-        name: of the dim, or of a scalar.
+        name: of the dim, or of a variable, which may be a path (CF Conventions 1.12, 2.7).
         field: path of the field; "" for one of any group.
-        vector: whether a scalar is passed over.
+        ranks: numbers of dims that the variable may have.
     """
-    ranks = (1,) if vector else (0, 1)
-    paths = [
-        path
+    if name.startswith("/"):
+        path = name.removeprefix("/")
+        return path if path in header.variables else ""
+    leaf = name.rpartition("/")[2]
+    paths = {
+        path: len(stored.shape)
         for path, stored in header.variables.items()
-        if path.rpartition("/")[2] == name and len(stored.shape) in ranks
-    ]
+        if path.rpartition("/")[2] == leaf and len(stored.shape) in ranks
+    }
     stored = header.variables.get(field)
     for scale in () if stored is None else stored.scales:
         if scale.rpartition("/")[2] == name:
             return scale if scale in paths else ""
     folder = field.rpartition("/")[0]
     while True:
-        path = f"{folder}/{name}" if folder else name
+        path = posixpath.normpath(f"{folder}/{name}") if folder else name
         if path in paths:
             return path
         if not folder:
             break
         folder = folder.rpartition("/")[0]
-    of_fields = {p.rpartition("/")[0] for p, v in header.variables.items() if len(v.shape) > 1}
+    if not paths or leaf != name:
+        return ""
+    auxiliary = auxiliary_names(header) if max(paths.values()) > 1 else set()
+    of_fields = {
+        p.rpartition("/")[0]
+        for p, v in header.variables.items()
+        if len(v.shape) > 1 and p not in auxiliary
+    }
     apart = [p for p in paths if not stored or p.rpartition("/")[0] not in of_fields]
     return apart[0] if len(apart) == 1 else ""
 
@@ -532,7 +546,44 @@ def named_dims(
     return stored.dims
 
 
-def _with_time(header: FileHeader, options: CampaignOptions) -> CampaignOptions:
+def _coordinates(header: FileHeader, field: str) -> dict[str, StoredArray]:
+    """Return {name: vector} of the vectors that a field sees, of all in a file without groups."""
+    vectors = {p: v for p, v in header.variables.items() if len(v.shape) == 1}
+    if not field or not any("/" in path for path in vectors):
+        return {p.rpartition("/")[2]: v for p, v in vectors.items()}
+    paths = {name: seen(header, name, field, ranks=(1,)) for name in _leaves(vectors)}
+    return {name: vectors[path] for name, path in paths.items() if path}
+
+
+def _views(
+    header: FileHeader,
+) -> Iterator[tuple[dict[str, StoredArray], dict[str, StoredArray]]]:
+    """Yield the coordinates by name, and the arrays by path, of fields that see the same."""
+    views: dict[tuple[str, tuple[str, ...]], dict[str, StoredArray]] = {}
+    grouped = any("/" in path for path in header.variables)
+    for path, stored in header.variables.items():
+        if stored.shape:
+            key = (path.rpartition("/")[0], stored.scales) if grouped else ("", ())
+            views.setdefault(key, {})[path] = stored
+    for variables in views.values():
+        yield _coordinates(header, next(iter(variables))), variables
+
+
+def roles_of_dims(header: FileHeader, options: CampaignOptions) -> dict[str, Role]:
+    """Return {dim: role} of all dims, by the coordinates that the arrays of their groups see."""
+    roles: dict[str, Role] = {}
+    for coordinates, variables in _views(header):
+        named = (named_dims(header, v, options) for v in variables.values())
+        dims = list(dict.fromkeys(d for names in named for d in names))
+        here = roles_of(dims, {name: v.attrs for name, v in coordinates.items()})
+        # A group without the coordinate of a dim says less than one with it.
+        roles |= {d: r for d, r in here.items() if d not in roles or d in coordinates}
+    return roles
+
+
+def _with_time(
+    header: FileHeader, options: CampaignOptions, coordinates: Mapping[str, StoredArray]
+) -> CampaignOptions:
     """Return the options with the sample dim that CF metadata state.
 
     A vector whose attributes make it a time counts the samples, whatever its name; names decide
@@ -540,20 +591,15 @@ def _with_time(header: FileHeader, options: CampaignOptions) -> CampaignOptions:
     """
     if options.sample_dim != "time":
         return options
+    times = {n for n, v in coordinates.items() if role_by_metadata(v.attrs) == "time"}
+    if not times:
+        return options
     # Only dims that fields use: a file may hold further vectors of times that count no samples,
     # such as the starts of forecasts.
     used = {
         d for v in header.variables.values() if v.shape for d in named_dims(header, v, options)
     } - set(options.grid or ())
-    stated = sorted(
-        {
-            path.rpartition("/")[2]
-            for path, stored in header.variables.items()
-            if len(stored.shape) == 1
-            and path.rpartition("/")[2] in used
-            and role_by_metadata(stored.attrs) == "time"
-        }
-    )
+    stated = sorted(times & used)
     if len(stated) == 1 and stated[0] != "time":
         return replace(options, sample_dim=stated[0])
     if len(stated) > 1 and "time" not in stated:
@@ -606,8 +652,7 @@ def chosen_dims(header: FileHeader, options: CampaignOptions) -> frozenset[str]:
         )
     if options.levels == "dim":
         return selected
-    attributes = {p.rpartition("/")[2]: v.attrs for p, v in header.variables.items()}
-    levels = {d for d, role in roles_of(dims, attributes).items() if role == "vertical"}
+    levels = {d for d, role in roles_of_dims(header, options).items() if role == "vertical"}
     if not levels:
         raise DataError(
             f"no dim is vertical among {', '.join(dims)}",
@@ -629,12 +674,12 @@ def _require_not_time(
             )
 
 
-def _stated_roles(header: FileHeader) -> dict[str, str]:
+def _stated_roles(coordinates: Mapping[str, StoredArray]) -> dict[str, str]:
     """Return {dim: role} as the attributes of the coordinates state them."""
     # A coordinate variable has the name of its dim (CF, section 5). An auxiliary coordinate along
     # another dim says nothing about a dim that shares its name.
-    vectors = {p.rpartition("/")[2]: v for p, v in header.variables.items() if len(v.shape) == 1}
-    roles = {name: role_by_metadata(v.attrs) for name, v in vectors.items() if v.dims == (name,)}
+    own = {name: v.attrs for name, v in coordinates.items() if v.dims == (name,)}
+    roles = {name: role_by_metadata(attributes) for name, attributes in own.items()}
     return {name: role for name, role in roles.items() if role}
 
 
@@ -681,9 +726,18 @@ def _roles(
 
 
 def _counts_simulations(dim: str, stated: Mapping[str, str]) -> bool:
-    return stated.get(dim, "simulation") == "simulation" and (
+    # A time beside the one that counts samples is the start of each forecast.
+    return stated.get(dim, "simulation") in ("simulation", "time") and (
         dim in stated or dim.lower() in SIMULATION_NAMES
     )
+
+
+def is_lead(dim: str, coordinate: StoredArray | None) -> bool:
+    """Return whether a dim counts the time since the start of a forecast, by CF or its name."""
+    stated = {} if coordinate is None else coordinate.attrs
+    if str(stated.get("standard_name", "")) == "forecast_period":
+        return True
+    return role_by_metadata(stated) is None and dim.lower() in (*TIME_NAMES, *LEAD_NAMES)
 
 
 def array_of(

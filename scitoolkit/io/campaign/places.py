@@ -21,6 +21,9 @@ from scitoolkit.io.roles import role_by_metadata, role_by_name
 _TOLERANCE = 1e-3
 """Distance of corners that count as the same, relative to the extent of the grid."""
 
+_DISTORTION = 0.1
+"""Relative difference of widths of cells that a projection makes between regions."""
+
 
 def require_same_places(segments: Segments, channels: Iterable[Channel]) -> None:
     """Raise if the cells of a file lie in other directions, or elsewhere in one simulation.
@@ -53,6 +56,37 @@ def require_same_places(segments: Segments, channels: Iterable[Channel]) -> None
                 raise _elsewhere(path, header, corners, first, own[path], "directions")
             if path in begins and not _same(begins[path], corners):
                 raise _elsewhere(path, header, corners, first, own[path], "cells of a simulation")
+
+
+def widths_of_cells(segments: Segments, channels: Iterable[Channel]) -> dict[str, np.ndarray]:
+    """Return {dim: mean width of the cells, degrees of arc, (simulations,)} on a curvilinear grid.
+
+    The width is that between the corners of the first file of a simulation; widths that differ by
+    the distortion of a projection are those of the first simulation. Empty without latitudes and
+    longitudes along two dims.
+    """
+    channels = list(channels)
+    first = segments.header(int(segments.file[0]))
+    dims = {dim for channel in channels for dim in channel.dims}
+    named: dict[str, str] = {}
+    for path, stored in first.variables.items():
+        if role := _role(stored, dims):
+            named.setdefault(role, path)
+    if len(named) < 2 or len({first.variables[p].dims[-2:] for p in named.values()}) > 1:
+        return {}
+    stored = first.variables[named["latitude"]]
+    widths = []
+    for number in segments.file[np.unique(segments.simulation, return_index=True)[1]].tolist():
+        header = segments.header(int(number))
+        if not set(named.values()) <= header.variables.keys():
+            return {}
+        phi, lam = (np.radians(_corners(header, named[r], r)) for r in ("latitude", "longitude"))
+        points = np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], -1)
+        widths.append(np.degrees(np.linalg.norm(points[1:3] - points[0], axis=-1)))
+    sides = np.array(widths) / (np.array(stored.shape[-2:]) - 1)
+    same = np.abs(sides - sides[0]) <= _DISTORTION * sides[0].max()
+    sides = np.where(same, sides[0], sides)
+    return dict(zip(stored.dims[-2:], sides.T, strict=True))
 
 
 def _role(stored: StoredArray, dims: set[str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scitoolkit.core.data_facts import Step
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _logger = get_logger(__name__)
 _TOLERANCE = 1e-3
+_MEMBER = re.compile(r"(?<![a-z0-9])r\d+i\d+p\d+(f\d+)?(?![a-z0-9])")
 _REPAIR = "write a file for each simulation; after a restart, drop the repeated rows"
 _CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
 
@@ -212,7 +214,9 @@ def _by_times(series: Sequence[FileRows], options: CampaignOptions) -> dict[str,
     if options.files == "auto" and not one_each:
         return _members(series, options) or _named(series)
     if options.files == "auto" and one_each and len(series) > 1:
-        whole = _in_time(series, options)
+        # Names of CMIP state the member: another one is another simulation, whenever it begins.
+        labels = {m and m.group() for s in series for m in [_MEMBER.search(stem_of(s.path))]}
+        whole = _in_time(series, options) if len(labels) == 1 else None
         names = [] if whole is None else _parameters(whole)
         if whole is not None and not names:
             _logger.info("%d files are parts of one simulation: their times continue", len(series))
@@ -488,15 +492,29 @@ def require_same_step(
     for name, step in steps.items():
         if not abs(step - typical) <= 1e-2 * abs(typical):
             usual = next(n for n, other in steps.items() if other == typical)
+            clocks_of = {s.clock[0] for members in timed.values() for s in members}
+            unit = timed[name][0].clock[0] if len(clocks_of) == 1 else None
             refuse(
                 name,
                 DataError(
-                    f"simulation {name} has a time step of {step:g}",
+                    f"simulation {name} has a time step of {_length(step, timed[name], unit)}",
                     where=timed[name][0].path,
-                    allowed=f"{typical:g}, as simulation {usual}",
+                    allowed=f"{_length(typical, timed[name], unit)}, as simulation {usual}",
                     fix="remove it, or write all simulations at the same interval",
                 ),
             )
+
+
+def _length(step: float, members: Sequence[FileRows], unit: Any) -> str:
+    """Return a step of `_clocks` as text: in the unit of the files, of dates in hours and such."""
+    if not _is_date(members[0]):
+        return f"{step:g} {unit or members[0].clock[0] or ''}".strip()
+    # Dates with several units are counted in nanoseconds, as xarray writes those of datetime64.
+    word = "nanoseconds" if unit is None else str(unit).partition(" ")[0]
+    line = (1e-9, 0.0) if word == "nanoseconds" else conversion(word, "s")
+    if line is None:
+        return f"{step:g} {word}"
+    return str(Step(step * line[0], "s", step * line[0], step * line[0]))
 
 
 def _by_names(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:

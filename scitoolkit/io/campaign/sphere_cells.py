@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
-from scitoolkit.io.campaign.layouts import Plain, named_dims
+from scitoolkit.io.campaign.layouts import Plain, named_dims, seen
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.loader.hdf5 import open_hdf5
@@ -30,6 +30,7 @@ from scitoolkit.io.sphere import (
 
 _logger = get_logger(__name__)
 
+_AREA_RANKS = (1, 2, 3, 4)
 Along = tuple[tuple[str, ...], np.ndarray]
 """Dims, and values along them."""
 _SAME = 1e-3
@@ -216,7 +217,7 @@ def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
     if layout_of(header) is not Plain:
         return
     dims = {d for c in campaign.channels.values() for d in c.dims}
-    places = []
+    places: list[tuple[int, StoredArray, tuple[str, ...], bool]] = []
     for path, stored in header.variables.items():
         name, attributes = path.rpartition("/")[2], stored.attrs
         is_field = bool(stored.shape) and np.dtype(stored.dtype).kind == "f"
@@ -227,6 +228,9 @@ def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
         timed = own[0] not in dims and len(own) == 3
         along = own[1:] if timed else own
         if set(along) <= dims and len(along) in (1, 2) and name not in campaign.coordinates:
+            # Those of another group lie on another grid, even if its dims have the same names.
+            if not _is_seen(campaign, path, set(along)):
+                continue
             places.append((len(along), stored, along, timed))
     for _, stored, along, timed in sorted(places, key=lambda place: -place[0]):
         values = _values(header, stored)
@@ -236,6 +240,28 @@ def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
         else:
             degrees = _longitudes(values[0] if timed else values, stored.attrs)
         yield tuple(along), degrees[tuple(map(campaign.cells_of, along))]
+
+
+def _is_seen(campaign: Campaign, path: str, dims: set[str]) -> bool:
+    """Return whether the fields along dims see the variable of a path by its name.
+
+    Raises:
+        DataError: some of them do, and others see another one.
+    """
+    header, group = _first(campaign)
+    name, ranks = path.rpartition("/")[2], (len(header.variables[path].shape),)
+    along = {c.name: c.array.path for c in campaign.channels.values() if dims <= set(c.dims)}
+    others = {n: seen(header, name, full_name(group, p), ranks) for n, p in along.items()}
+    own = [n for n, place in others.items() if place == path]
+    apart = next((n for n, place in others.items() if place not in ("", path)), "")
+    if own and apart:
+        raise DataError(
+            f"{own[0]} has the {name} of {path}, {apart} that of {others[apart]}",
+            where=str(header.path),
+            allowed="fields of one group, or on the same cells",
+            fix="emulators of each, or data.area_weights=false",
+        )
+    return bool(own)
 
 
 def _longitudes(values: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
@@ -302,10 +328,10 @@ def _stated_areas(campaign: Campaign) -> Along | None:
         words = str("" if stored is None else stored.attrs.get("cell_measures", "")).split()
         pairs = dict(zip(words[::2], words[1::2], strict=False))
         if "area:" in pairs:
-            names.setdefault(pairs["area:"], channel.name)
-    # `area: NAME` names a variable of any group, or of another file.
-    at = {p.rpartition("/")[2]: v for p, v in header.variables.items()}
-    present = [name for name in names if name in at]
+            area = pairs["area:"]
+            names.setdefault(seen(header, area, path, _AREA_RANKS) or area, channel.name)
+    # `area: NAME` names a variable of a group that the field sees, or of another file.
+    present = [name for name in names if name in header.variables]
     if len(present) > 1:
         raise DataError(
             f"{names[present[0]]} has the cells {present[0]}, {names[present[1]]} {present[1]}",
@@ -317,7 +343,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
         _logger.info("%s: cell areas %s are in another file, not read", header.path, name)
     if not present:
         return None
-    stored = at[present[0]]
+    stored = header.variables[present[0]]
     dims = named_dims(header, stored, campaign.options)
     areas, where = _values(header, stored), f"{header.path}: variable {stored.name}"
     grid = {d for c in campaign.channels.values() for d in c.dims}

@@ -150,7 +150,9 @@ def centred(
             where=segments.path(min(segments.turns)),
             fix="write all files in one order",
         )
-    places = {dim: _place(header, dim, pairs[dim], sizes) for dim in used}
+    # A group says nothing about the dims of another: the fields along a dim have its coordinate.
+    along = {d: a.path for a in reversed(arrays.values()) for d in a.roles}
+    places = {dim: _place(header, dim, pairs[dim], sizes, along) for dim in used}
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     for place in places.values():
@@ -234,7 +236,13 @@ class _Place:
     period: int = 0
 
 
-def _place(header: FileHeader, dim: str, pair: Pair, sizes: Mapping[str, int]) -> _Place:
+def _place(
+    header: FileHeader,
+    dim: str,
+    pair: Pair,
+    sizes: Mapping[str, int],
+    along: Mapping[str, str],
+) -> _Place:
     faces, cells = sizes[dim], sizes[pair.centre]
     if pair.twin and faces == cells:
         return _Place(pair.centre, None, 0, cells)
@@ -250,15 +258,16 @@ def _place(header: FileHeader, dim: str, pair: Pair, sizes: Mapping[str, int]) -
             allowed=f"{cells + 1} or {cells - 1}, or as many with c_grid_axis_shift",
             fix=_FIX,
         )
-    period = faces if _closes(header, pair.centre) else 0
+    field = along.get(pair.centre, along[dim])
+    period = faces if _closes(header, pair.centre, field) else 0
     shift = 0 if pair.lower else -1
     low, high = (0, cells) if period else (0, cells - 1) if pair.lower else (1, cells)
     return _Place(pair.centre, shift, low, high, period)
 
 
-def _closes(header: FileHeader, dim: str) -> bool:
-    """Return whether the centres of a dim go once around, by their coordinate."""
-    stored = Plain.coordinate(header, "", dim)
+def _closes(header: FileHeader, dim: str, field: str) -> bool:
+    """Return whether the centres of a dim go once around, by the coordinate that a field sees."""
+    stored = Plain.coordinate(header, "", dim, field)
     points = None if stored is None else stored.points
     if stored is None or points is None:
         return False

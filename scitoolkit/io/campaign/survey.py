@@ -21,10 +21,12 @@ from scitoolkit.io.campaign.layouts import (
     Plain,
     auxiliary_names,
     named_dims,
+    roles_of_dims,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.told import arrays_without_numbers
 from scitoolkit.io.loader.hdf5 import unfollowed_links
-from scitoolkit.io.roles import SIMULATION_NAMES, roles_of
+from scitoolkit.io.roles import SIMULATION_NAMES
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
@@ -83,6 +85,7 @@ def survey(
         remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still, left_out = _variables(header, options, all_move=single)
     remarks += left_out + layout_of(header).remarks(header)
+    remarks += [f"{name} left out: it holds no numbers" for name in arrays_without_numbers(header)]
     if header.format.native_hdf5:
         links = unfollowed_links(files[0]).items()
         remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]
@@ -111,17 +114,14 @@ def _chosen(
     Raises:
         DataError: no dim, or several, of that role; or no number.
     """
-    attributes = {p.rpartition("/")[2]: v.attrs for p, v in header.variables.items()}
-    named = (named_dims(header, v, options) for v in header.variables.values() if v.shape)
-    dims = list(dict.fromkeys(d for names in named for d in names))
-    roles = roles_of(dims, attributes)
+    roles = roles_of_dims(header, options)
     if level == "channels":
         options, level = replace(options, levels="channels"), ""
     select: dict[str, float] = {}
     for option, value, role in (("--level", level, "vertical"), ("--member", member, "simulation")):
         if not value:
             continue
-        alike = [d for d in dims if roles[d] == role]
+        alike = [d for d, own in roles.items() if own == role]
         try:
             number = float(value)
         except ValueError:

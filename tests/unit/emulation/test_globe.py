@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,12 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.emulation.climatology import FieldClimatology, days_of_year, fit_climatology
+from scitoolkit.emulation.climatology import (
+    FieldClimatology,
+    days_of_year,
+    fit_climatology,
+    on_cells,
+)
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import grid_of
@@ -22,6 +28,7 @@ from scitoolkit.emulation.report import metrics
 from scitoolkit.emulation.rollout import step_once
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.statistics import measure
+from scitoolkit.emulation.transfer import checked_widths
 from scitoolkit.emulation.variables import Layout
 
 NORTH = np.linspace(-87.5, 87.5, 36)
@@ -324,6 +331,35 @@ def test_simulations_of_other_regions_are_refused(tmp_path):
     data.close()
 
 
+def nest(path, width, seed=0, start=40.0):
+    """Write cells of a region, with latitudes at each time as WRF stores them."""
+    t = np.random.default_rng(seed).normal(size=(6, 7, 9))
+    y, x = np.meshgrid(np.arange(7.0), np.arange(9.0), indexing="ij")
+    places = {"XLAT": (start + width * (y + 0.1 * x), "north"), "XLONG": (width * x, "east")}
+    along = ("time", "y", "x")
+    data = xr.Dataset({"t": (along, t)}, {"time": np.arange(6.0)}).assign(
+        {
+            name: (along, np.broadcast_to(degrees, t.shape), {"units": f"degrees_{side}"})
+            for name, (degrees, side) in places.items()
+        }
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+@pytest.mark.parametrize("width", [0.5, 0.49, 1.5])
+def test_nests_of_equal_shape_have_other_cells(tmp_path, width):
+    for number in range(4):
+        nest(tmp_path / f"d{number}.nc", width if number % 2 else 0.5, number, 40 + number / 2)
+    config = job(tmp_path / "*.nc")
+    data = EmulationStages().open(config, None)
+    if width < 1:
+        checked_widths(config, data.campaign, data.layout)
+    else:
+        with pytest.raises(DataError, match="cells differ from those of simulation d0"):
+            checked_widths(config, data.campaign, data.layout)
+    data.close()
+
+
 def weather(path, seed, years=2, rows=None, latitude=NORTH[::3], dims=("time", "lat", "lon")):
     """A wave that moves eastward through a seasonal cycle, in daily fields."""
     times = np.arange("2001-01-01", f"{2001 + years}-01-01", dtype="datetime64[D]")[:rows]
@@ -537,3 +573,27 @@ def test_days_of_the_year_are_those_of_xarray(calendar):
     computed = days_of_year(dates.values)
     assert (computed[:, 0] == dates.dt.dayofyear.values).all()
     assert (computed[:, 1] == 3600 * dates.dt.hour.values).all()
+
+
+@pytest.mark.parametrize("start", [0.0, -180.0, 360.0, -60.0, 15.0])
+@pytest.mark.parametrize("unit", [1.0, np.pi / 180])
+def test_a_climatology_follows_longitudes(tmp_path, caplog, start, unit):
+    trained = layout_of(globe(tmp_path / "a.nc"))
+    dims, cells = list(trained.grid), tuple(trained.grid.values())
+    lon = np.arange(trained.grid["lon"]) * 360 / trained.grid["lon"]
+    other = start + lon
+    layouts = [
+        replace(trained, coordinates={**trained.coordinates, "lon": (x * unit).tolist()})
+        for x in (lon, other)
+    ]
+    shape = [1] * len(dims)
+    shape[dims.index("lon")] = -1
+    means = np.broadcast_to(np.cos(np.radians(lon)).reshape(shape), cells)[None]
+    one = FieldClimatology(np.zeros((0, 2), np.int64), np.ones(1), {"t": means})
+    rolled = on_cells(one, *layouts)
+    if (start * trained.grid["lon"]) % 360:
+        assert rolled is None
+        assert "no anomaly correlations" in caplog.text
+    else:
+        expected = np.broadcast_to(np.cos(np.radians(other)).reshape(shape), cells)
+        np.testing.assert_allclose(rolled.means["t"][0], expected, atol=1e-12)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 
 import cftime
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.io.calendar_steps import months_as_days, times_after
 from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.dates import in_finest_unit, of_one_kind, seconds_since
@@ -164,3 +166,40 @@ def test_dates_of_any_year_are_written(tmp_path, first):
     write_fields(open_table(tmp_path / "a.csv"), tmp_path / "a.nc")
     with open_fields(tmp_path / "a.nc", ["v"]) as written:
         assert decimal_years(written.time.values).tolist() == years.tolist()
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "first"),
+    [
+        ("year,month,day,v", ["2001,2,28,1", "2001,2,30,2", "2001,3,1,3"], "2001-2-30"),
+        ("year,month,day,v", ["2001,2,30,2", "2002,3,1,3"], "2001-2-30"),
+        ("year,month,day,v", ["2001,2,27,1", "2001,2,28,2", "2001,2,29,3"], "2001-2-29"),
+        ("year,month,v", ["2001,12,1", "2001,13,2"], "2001-13"),
+        ("date,v", ["20010228,1", "20010229,2", "20010301,3"], "20010229"),
+        ("month,v", ["200112,1", "200113,2", "200201,3"], "200113"),
+        ("date,v", ["2001364,1", "2001365,2", "2001366,3"], "2001366"),
+    ],
+)
+def test_days_that_do_not_exist_are_named_in_tables(tmp_path, header, rows, first):
+    """They would be days of the next month, and so repeat the times of other rows."""
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    with pytest.raises(DataError, match=f"1 dates do not exist, the first is {first}"):
+        open_table(path)
+
+
+def test_other_columns_beside_years_are_values(tmp_path):
+    (tmp_path / "a.csv").write_text("year,month,day,v\n2001,2,45,1\n2002,3,60,2\n2003,1,9,1\n")
+    assert open_table(tmp_path / "a.csv")["day"].values.tolist() == [45, 60, 9]
+
+
+@pytest.mark.parametrize("text", ["2001-02-30_00:00:00", "2001-02-29T06:00:00"])
+@pytest.mark.parametrize("kind", ["S19", "characters"])
+def test_texts_of_days_that_do_not_exist_are_named(tmp_path, text, kind):
+    """Rows would be numbered instead of dated."""
+    texts = np.array(["2001-02-28_00:00:00", text], "S19")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["Times"] = texts if kind == "S19" else texts.view("S1").reshape(2, 19)
+        file["u"] = np.zeros((2, 3))
+    with pytest.raises(DataError, match="1 times are dates that do not exist, the first is 2001"):
+        open_campaign(tmp_path / "a.h5", ["u"])

@@ -12,6 +12,8 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import CampaignOptions
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.layouts import Plain
+from scitoolkit.io.campaign.sphere_cells import cells_on_sphere
+from scitoolkit.io.sphere import areas_of_latitudes
 
 ROWS = 6
 LEVELS = {"a": [1000.0, 500.0], "b": [500.0, 1000.0]}
@@ -121,3 +123,79 @@ def test_a_group_of_coordinates_alone_is_that_of_all_fields(tmp_path):
     x = Plain.coordinate(header, "", "x", "fields/u")
     times = Plain.times(header, "", options, ["fields/u"])
     assert [one and one.name for one in (x, times)] == ["grid/x", "grid/time"]
+
+
+def beside(path, own=(), other=()):
+    """Write a field in group `a` and in `b`, and further variables of each group."""
+    with h5netcdf.File(path, "w") as file:
+        for name, more in (("a", own), ("b", other)):
+            group = file.create_group(name)
+            group.dimensions = {"time": ROWS, "y": 3, "x": 4}
+            u = np.random.default_rng(0).normal(size=(ROWS, 3, 4)).astype("f4")
+            field = group.create_variable(f"u_{name}", ("time", "y", "x"), data=u)
+            field.attrs["cell_measures"] = "area: cells"
+            for variable, dims, values, attrs in more:
+                group.create_variable(variable, dims, data=np.array(values)).attrs.update(attrs)
+    return path
+
+
+CELLS = ("cells", ("y", "x"), np.arange(1.0, 13).reshape(3, 4), {"units": "m2"})
+EQUAL = ("cells", ("y", "x"), np.ones((3, 4)), {"units": "m2"})
+NORTH = ("phi", ("y",), [0.0, 40, 80], {"units": "degrees_north"})
+SOUTH = ("phi", ("y",), [-10.0, -5, 0], {"units": "degrees_north"})
+
+
+@pytest.mark.parametrize("more", [CELLS, NORTH])
+def test_cells_of_another_group_are_not_those_of_a_field(tmp_path, more):
+    path = beside(tmp_path / "a.nc", other=[more])
+    assert cells_on_sphere(open_campaign(path, ["u_a"]).found).areas is None
+    areas = cells_on_sphere(open_campaign(path, ["u_b"]).found).areas
+    assert areas is not None
+    assert areas[0] == more[1]
+
+
+@pytest.mark.parametrize(("own", "other"), [(EQUAL, CELLS), (SOUTH, NORTH)])
+def test_each_field_has_the_cells_of_its_group(tmp_path, own, other):
+    path = beside(tmp_path / "a.nc", [own], [other])
+    for name, more in (("u_a", own), ("u_b", other)):
+        areas = cells_on_sphere(open_campaign(path, [name]).found).areas
+        values = more[2] if more[0] == "cells" else areas_of_latitudes(np.array(more[2]))
+        np.testing.assert_array_equal(areas[1], values)
+    with pytest.raises(DataError, match="fields"):
+        cells_on_sphere(open_campaign(path, ["u_a", "u_b"]).found)
+
+
+def test_cells_of_a_group_of_coordinates_are_those_of_all_fields(tmp_path):
+    path = beside(tmp_path / "a.nc")
+    with h5netcdf.File(path, "a") as file:
+        grid = file.create_group("grid")
+        grid.dimensions = {"y": 3, "x": 4}
+        grid.create_variable("cells", ("y", "x"), data=CELLS[2])
+    areas = cells_on_sphere(open_campaign(path, ["u_b"]).found).areas
+    assert areas is not None
+    np.testing.assert_array_equal(areas[1], CELLS[2])
+
+
+def test_a_role_stated_in_another_group_is_not_taken(tmp_path):
+    time = ("x", ("x",), np.arange(4.0), {"units": "days since 2001-01-01"})
+    number = ("y", ("y",), np.arange(3.0), {"standard_name": "realization"})
+    path = beside(tmp_path / "a.nc", other=[time, number])
+    arrays = Plain.arrays(read_header(path), CampaignOptions())
+    assert arrays["a/u_a"].roles == ("@time", "y", "x")
+    assert arrays["b/u_b"].roles == ("time", "@simulation", "@time")
+
+
+def test_a_dim_closes_by_the_coordinate_of_its_group(tmp_path):
+    path = tmp_path / "a.nc"
+    around = {"units": "degrees_east", "axis": "X"}
+    with h5netcdf.File(path, "w") as file:
+        for name, points in (("a", [0.0, 10, 20, 30]), ("b", [0.0, 90, 180, 270])):
+            group = file.create_group(name)
+            group.dimensions = {"time": ROWS, "y": 3, "XC": 4, "XG": 4}
+            group.create_variable("XC", ("XC",), data=np.array(points)).attrs.update(around)
+            for field, dim in ((f"u_{name}", "XG"), (f"t_{name}", "XC")):
+                group.create_variable(field, ("time", "y", dim), data=np.ones((ROWS, 3, 4)))
+    for name, cells in (("a", 3), ("b", 4)):
+        fields = [f"t_{name}", f"u_{name}"]
+        campaign = open_campaign(path, fields, staggered="centres")
+        assert campaign.windows()[0]["x"].shape[-1] == cells

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 import yaml
 
+from scitoolkit import open_campaign
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
@@ -122,3 +123,29 @@ def test_groups_that_look_like_simulations_are_no_variables(tmp_path, names):
         return
     with pytest.raises(DataError, match="look like simulations"):
         started(tmp_path / "a.h5")
+
+
+def forecasts(folder, lead, attrs=None):
+    """Write 3 files of 4 forecasts of 5 leads each, one a week."""
+    attrs = {"standard_name": "forecast_period"} if attrs is None else attrs
+    for number in range(3):
+        u = np.random.default_rng(number).random((4, 5, 6, 7))
+        start = "reference", 28.0 * number + 7 * np.arange(4.0), {"units": "days since 2001-01-01"}
+        points = {"reference": start, lead: (lead, 6 * np.arange(5.0), {"units": "hours", **attrs})}
+        data = xr.Dataset({"u": (("reference", lead, "y", "x"), u)}, points)
+        data.to_netcdf(folder / f"f{number}.nc", engine="h5netcdf", unlimited_dims=[])
+    return folder
+
+
+@pytest.mark.parametrize(("lead", "attrs"), [("step", {}), ("lead_time", {}), ("tau", None)])
+def test_a_lead_is_no_dim_of_space(tmp_path, lead, attrs):
+    forecasts(tmp_path, lead, attrs)
+    with pytest.raises(DataError, match=f"{lead} is a time beside the one that counts"):
+        started(tmp_path)
+    data = DataToStart([str(tmp_path)], [str(tmp_path)], sample_dim=lead)
+    assert f"sample_dim: {lead}" in job_for_task("emulate").starter(data)
+    found = open_campaign(tmp_path, ["u"], sample_dim=lead).found
+    assert (found.index.num_simulations, found.index.num_rows) == (12, 60)
+    assert found.channels["u"].dims == ("y", "x")
+    assert open_campaign(tmp_path, ["u"], select={lead: 6}).windows()[0]["x"].shape == (1, 1, 6, 7)
+    assert open_campaign(tmp_path, ["u"], grid=(lead, "y", "x")).found.index.num_rows == 12

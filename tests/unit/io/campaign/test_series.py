@@ -220,3 +220,32 @@ def test_members_that_start_again_are_other_simulations(tmp_path):
         )
         data.to_netcdf(tmp_path / f"start{start}.nc", engine="h5netcdf")
     assert simulations(tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("times", "units", "text"),
+    [
+        ((FIRST, 3 * FIRST), ("hours since 2001-01-01",) * 2, "of 3 hours. Allowed: 1 hour, as"),
+        ((FIRST, FIRST), ("hours since 2001-01-01", "days since 2001-01-01"), "of 1 day. Allowed"),
+        ((FIRST, 3 * FIRST), ("s", "s"), "of 3 s. Allowed: 1 s, as"),
+        ((FIRST, 3 * FIRST), (), "of 3. Allowed: 1, as"),
+    ],
+)
+def test_another_step_is_told_in_its_unit(tmp_path, times, units, text):
+    files(tmp_path, times, units)
+    with pytest.raises(DataError) as error:
+        open_campaign(tmp_path, ["u"])
+    assert f"part1 has a time step {text}" in str(error.value)
+
+
+def test_members_named_as_in_cmip_are_not_joined_over_a_gap(tmp_path):
+    for member in range(3):
+        values = np.random.default_rng(member).random((20, 4))
+        for part in range(2):
+            times = 1000.0 * member + np.arange(10.0) + 10 * part
+            rows = slice(10 * part, 10 * part + 10)
+            data = xr.Dataset({"u": (("time", "x"), values[rows])}, {"time": times})
+            name = f"tas_day_M_hist_r{member + 1}i1p1f1_gn_20{10 + part}0101-20{10 + part}1231.nc"
+            data.to_netcdf(tmp_path / name, engine="h5netcdf")
+    assert open_campaign(tmp_path, ["u"], CampaignOptions(gaps="split")).index.num_rows == 60
+    assert simulations(tmp_path, gaps="split") == 3
