@@ -250,6 +250,7 @@ class Generator(Config):
         """
         generator = self.with_parameters(parameters)
         made = generator.generate(seed)
+        generator._require_finite(made.frames)
         bounds = generator.invariant_bounds()
         for name, drift in made.invariants.items():
             if not drift <= bounds[name]:  # NaN too
@@ -264,6 +265,16 @@ class Generator(Config):
         if accuracy is not None and not accuracy.error <= accuracy.tolerance:  # NaN too
             wrong.append(accuracy.text)
         return replace(made, missed=[*made.missed, *wrong], accuracy=accuracy)
+
+    def _require_finite(self, frames: Any) -> None:
+        """Raise NumericalError if a variable of a data set is NaN or beyond the largest float."""
+        for name, values in getattr(frames, "data_vars", {}).items():
+            if values.dtype.kind == "f" and not abs(values).max(skipna=False) < float("inf"):
+                raise NumericalError(
+                    f"{name} is not finite in {values.dtype}",
+                    where=f"generator {self.name}",
+                    fix="fewer frames, or smaller initial values",
+                )
 
     def origin(self, sample: Sample, seed: int, parameters: Mapping[str, float]) -> Origin:
         """Return the provenance of a sample that these settings made with drawn parameters."""

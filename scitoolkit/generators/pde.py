@@ -369,10 +369,12 @@ class EquationsGenerator(SpectralGenerator):
             share = max(tail(f, self.space, largest, units_of_waves) for f in (first, own))
             missed += [f"{field}: {t}" for t in unresolved(share, TAIL, f"cells={2 * self.cells}")]
         units = {"units": "1"}
+        with np.errstate(over="ignore"):  # infinity, which `sample` refuses
+            stored = values.astype("float32")
         steps = np.arange(self.spinup + 1, self.spinup + 1 + self.frames)
         frames = xr.Dataset(
             {
-                field: (("time", *self.dims), values[:, number].astype("float32"), units)
+                field: (("time", *self.dims), stored[:, number], units)
                 for number, field in enumerate(self.unknowns)
             },
             {

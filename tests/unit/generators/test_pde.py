@@ -428,3 +428,11 @@ def test_the_mean_between_walls_is_conserved_only_if_no_term_with_coordinates_ch
         equation = f"dif(u,t) = a*dif(u,x,x) + {term}"
         made = EquationsGenerator(**FORCED, equations=equation, walls=walls)
         assert made.invariant_bounds() == bounds
+
+
+def test_fields_beyond_the_numbers_of_a_file_are_refused():
+    growing = EquationsGenerator(
+        equations=["dif(u,t) = u"], initial={"u": "1e30"}, time_step=0.5, frames=8
+    )
+    with pytest.raises(NumericalError, match="u is not finite in float32"):
+        growing.sample({}, seed=0)
