@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,14 +29,16 @@ def command(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Show the variables of a file: dims, units, chunks, error bounds, cost of random reads.
+    """Show the variables of a file: dims, units, roles, chunks, error bounds, cost of random reads.
+
+    A role is what a variable or dim is taken for, with the attribute or name that states it.
 
     Of atomic configurations: number of frames, species, and labels.
     """
     from scitoolkit.core.content import shipped_path
     from scitoolkit.io.atoms import is_atoms
     from scitoolkit.io.campaign.files import campaign_files
-    from scitoolkit.io.inspect import describe
+    from scitoolkit.io.inspect import describe, roles_in
 
     path = shipped_path(path)
     compressed = _compressed(path)
@@ -52,7 +55,7 @@ def command(
     files = campaign_files(path)
     campaign = _campaign(path, files)
     if campaign is not None:
-        _print_campaign(path, campaign, as_json)
+        _print_campaign(path, {**campaign, **roles_in(files[0])}, as_json)
         return
     description = describe(files[0] if len(files) == 1 else path)
     if as_json:
@@ -61,8 +64,10 @@ def command(
     print(f"{description['path']}: {description['format']}, {_size(description['bytes'])}")
     for variable in description["variables"]:
         print(_line(variable))
-        for line in _training(variable):
+        for line in (*_role(description["roles"].get(variable["name"])), *_training(variable)):
             print(f"      {line}")
+    for line in _meaning(description):
+        print(f"  {line}")
 
 
 def _campaign(path: Path, files: list[Path]) -> dict[str, Any] | None:
@@ -94,6 +99,11 @@ def _print_campaign(path: Path, summary: dict[str, Any], as_json: bool) -> None:
     for name, channel in summary["channels"].items():
         units = f" [{channel['units']}]" if channel["units"] else ""
         print(f"  {name}{units}: {channel['variable']}({', '.join(channel['axes'])})")
+    for name, told in summary["roles"].items():
+        if told["role"] != "field":
+            print(f"  {name}, not learned unless named: {told['role']}, {told['because']}")
+    if summary["others"]:
+        print(f"  no numbers, never read: {', '.join(summary['others'])}")
 
 
 def _print_atoms(path: Path, as_json: bool) -> None:
@@ -170,6 +180,23 @@ def _line(v: dict[str, Any]) -> str:
         f"  {v['name']}({extent}) {np.dtype(v['dtype']).name}{units}  {layout}{filters}"
         f"  {_size(v['bytes'])}{ratio}"
     )
+
+
+def _role(told: Mapping[str, str] | None) -> list[str]:
+    return [] if told is None else [f"{told['role']}: {told['because']}"]
+
+
+def _meaning(description: Mapping[str, Any]) -> list[str]:
+    """Describe the dims of the fields, what holds no numbers, and why roles are not told."""
+    lines = [
+        f"dim {n}: {told['role']}, by {told['because']}" for n, told in description["dims"].items()
+    ]
+    if description["others"]:
+        lines.append(f"no numbers, never read: {', '.join(description['others'])}")
+    return [
+        *lines,
+        *([f"roles not told: {description['remark']}"] if description["remark"] else []),
+    ]
 
 
 def _training(v: dict[str, Any]) -> list[str]:

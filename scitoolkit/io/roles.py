@@ -79,6 +79,7 @@ STANDARD_NAMES: dict[str, Role] = {
     "atmosphere_hybrid_sigma_pressure_coordinate": "vertical",
     "ocean_s_coordinate": "vertical",
 }
+AXES: dict[str, Role] = {"t": "time", "z": "vertical", "e": "simulation"}
 ROLE_NAMES: tuple[tuple[tuple[str, ...], Role], ...] = (
     (TIME_NAMES, "time"),
     (LATITUDE_NAMES, "latitude"),
@@ -98,20 +99,30 @@ def role_by_metadata(attrs: Mapping[str, Any]) -> Role | None:
         >>> role_by_metadata({"units": "degrees_north"}), role_by_metadata({"units": "m"})
         ('latitude', None)
     """
+    return role_and_attribute(attrs)[0]
+
+
+def role_and_attribute(attrs: Mapping[str, Any]) -> tuple[Role | None, str]:
+    """Return the role that attributes of a coordinate state, and which of them; (None, "") if none.
+
+    Example:
+        >>> role_and_attribute({"units": "1", "axis": "Z"})
+        ('vertical', 'axis')
+    """
     # Units first: by them alone CF identifies latitude (4.1), longitude (4.2) and time (4.4), while
     # standard names and axes are optional.
     units = _text(attrs.get("units"))
     if " since " in f"{units} ":
-        return "time"
+        return "time", "units"
     if units in LATITUDE_UNITS:
-        return "latitude"
+        return "latitude", "units"
     if units in LONGITUDE_UNITS:
-        return "longitude"
+        return "longitude", "units"
     if (stated := STANDARD_NAMES.get(_text(attrs.get("standard_name")))) is not None:
-        return stated
+        return stated, "standard_name"
     # X and Y do not tell a longitude from a length. E, of ensembles, is written but not in CF.
-    axis = _text(attrs.get("axis"))
-    return {"t": "time", "z": "vertical", "e": "simulation"}.get(axis)  # type: ignore[return-value]
+    role = AXES.get(_text(attrs.get("axis")))
+    return role, "axis" if role else ""
 
 
 def _text(value: object) -> str:

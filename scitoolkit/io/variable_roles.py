@@ -78,15 +78,31 @@ def roles_of_variables(
         ...                    {"t": 2, "lat": 2, "q": 2})
         {'lat': 'coordinate'}
     """
-    named: dict[str, str] = {}
-    for name, role in references((*attributes.values(), *groups)):
-        named.setdefault(name, role)
+    told = explained_roles(attributes, dims, groups)
+    return {path: role for path, (role, _) in told.items() if role}
+
+
+def explained_roles(
+    attributes: Mapping[str, Mapping[str, Any]],
+    dims: Mapping[str, int],
+    groups: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, tuple[str, str]]:
+    """Return path -> (role, reason) of all variables, ("", "") for data; see `roles_of_variables`.
+
+    Example:
+        >>> explained_roles({"t": {"coordinates": "lat"}, "lat": {}}, {"t": 2, "lat": 2})
+        {'t': ('', ''), 'lat': ('coordinate', 'named by coordinates of t')}
+    """
+    holders = [*attributes.items(), *(("the file or a group", one) for one in groups)]
+    named: dict[str, tuple[str, str]] = {}
+    for holder, one in holders:
+        for key, name, role in _references(one):
+            named.setdefault(name, (role, f"named by {key} of {holder}"))
     leaves = {path.rpartition("/")[2] for path in attributes}
-    roles = {
+    return {
         path: named.get(path.rpartition("/")[2]) or _own_role(path, one, dims[path], leaves)
         for path, one in attributes.items()
     }
-    return {path: role for path, role in roles.items() if role}
 
 
 def references(attributes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -96,9 +112,15 @@ def references(attributes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, s
         attributes: of each variable and group.
     """
     for one in attributes:
-        for key, value in one.items():
-            for word in _named_by(key, value):
-                yield word.rpartition("/")[2], _reference(key)
+        for _, name, role in _references(one):
+            yield name, role
+
+
+def _references(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (attribute, name, role) of each variable that attributes name, without its group."""
+    for key, value in attributes.items():
+        for word in _named_by(key, value):
+            yield key, word.rpartition("/")[2], _reference(key)
 
 
 def _reference(key: str) -> str:
@@ -115,27 +137,39 @@ def _named_by(key: str, value: Any) -> list[str]:
     return [word.rstrip(":") for word in words]
 
 
-def _own_role(path: str, attributes: Mapping[str, Any], ndim: int, leaves: set[str]) -> str:
-    """Return the role that a variable states itself, by attributes first and by its name last."""
+def _own_role(
+    path: str, attributes: Mapping[str, Any], ndim: int, leaves: set[str]
+) -> tuple[str, str]:
+    """Return (role, reason) as a variable states itself, by attributes first, by its name last."""
     stated = {str(key).lower(): value for key, value in attributes.items()}
     standard = " ".join(_texts(stated.get("standard_name"))).lower().partition(" ")[0]
     if role := _STANDARD_NAMES.get(standard):
-        return role
-    if standard.endswith("_coordinate") or any(key in stated for key in _AXES):
-        return "coordinate"
-    if any(key in stated for key in _FLAGS):
-        return "flag"
+        return role, f"standard_name {standard}"
+    if standard.endswith("_coordinate"):
+        return "coordinate", f"standard_name {standard}"
+    for key in _AXES:
+        if key in stated:
+            return "coordinate", f"attribute {key}"
+    for key in _FLAGS:
+        if key in stated:
+            return "flag", f"attribute {key}"
     if "cf_role" in stated:
-        return "identifier"
+        return "identifier", "attribute cf_role"
     units = " ".join(_texts(stated.get("units")))
+    if role_by_metadata({"units": units}):
+        return "coordinate", f"units {units}"
     # `positive` alone is also the direction of a flux (CMIP6), which is data.
-    if role_by_metadata({"units": units}) or ("positive" in stated and ndim == 1):
-        return "coordinate"
-    name = path.rpartition("/")[2].lower()
-    if name in LATITUDE_NAMES or name in LONGITUDE_NAMES or name in _TIMES:
-        return "coordinate"
-    bounded = _DESCRIBED_BY_NAME.match(path.rpartition("/")[2])
-    return "bounds" if bounded and bounded[1] in leaves else ""
+    if "positive" in stated and ndim == 1:
+        return "coordinate", "attribute positive"
+    leaf = path.rpartition("/")[2]
+    if leaf.lower() in (*LATITUDE_NAMES, *LONGITUDE_NAMES, *_TIMES):
+        return "coordinate", "its name"
+    bounded = _DESCRIBED_BY_NAME.match(leaf)
+    return (
+        ("bounds", f"its name, beside {bounded[1]}")
+        if bounded and bounded[1] in leaves
+        else ("", "")
+    )
 
 
 def _texts(value: Any) -> list[str]:

@@ -24,6 +24,7 @@ from scitoolkit.io.campaign.layouts import (
     roles_of_dims,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.told import arrays_without_numbers
 from scitoolkit.io.loader.hdf5 import unfollowed_links
 from scitoolkit.io.roles import SIMULATION_NAMES
 
@@ -84,6 +85,7 @@ def survey(
         remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still, left_out = _variables(header, options, all_move=single)
     remarks += left_out + layout_of(header).remarks(header)
+    remarks += [f"{name} left out: it holds no numbers" for name in arrays_without_numbers(header)]
     if header.format.native_hdf5:
         links = unfollowed_links(files[0]).items()
         remarks += [f"{name} left out: a link to {target}, not followed" for name, target in links]
