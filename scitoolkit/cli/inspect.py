@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Show the variables of a file: dims, units, roles, chunks, error bounds, cost of random reads.
 
-    A role is what a variable or dim is taken for, with the attribute or name that says so.
+    A role is what a variable or dim is taken for, with the attribute or name that states it.
 
     Of atomic configurations: number of frames, species, and labels.
     """

@@ -239,7 +239,15 @@ def require_derivatives(functions: Sequence[TracedFunction]) -> None:
     """
     for function in functions:
         if isinstance(function.module, Derivative):
-            function.module.require_differences(function)
+            try:
+                function.module.require_differences(function)
+            except (RuntimeError, IndexError) as error:  # as torch tells an index out of range
+                raise ConfigError(
+                    f"the function cannot be differentiated ({' '.join(str(error).split())[:200]})",
+                    where=f"function {function.name!r}",
+                    fix="examples or a box of inputs that the module can be called with, or leave "
+                    "derivatives out",
+                ) from error
 
 
 def with_derivatives(

@@ -9,8 +9,6 @@ from scitoolkit.forecasting.windows import Array
 QUANTILES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975)
 """Quantile levels of the stored error distribution; 0.05 and 0.95 bound the 90 % interval."""
 
-EXPONENTS = (0.0, 0.5, 1.0)
-PROVEN = 0.99
 BLOCKS = 4
 """Blocks of windows, each scaled by the others; two would widen twice as much as the change of the
 spread from all past windows to later ones does. On generated errors of 64 cells, 60 to 400 windows,
@@ -20,11 +18,9 @@ with and without changing spreads, four cover nearest to what they state of none
 def error_model(errors: Array) -> tuple[Array, Array]:
     """Return the spread (cell,) and the quantiles (lead, level) of errors / spread.
 
-    The spread is uniform unless the cells' RMS errors to the power 1/2 or 1 lower the quantile
-    score by 1 % in two-fold cross-validation: with few windows the RMS error of a cell is noisy
-    and its intervals have too little coverage. Quantiles are those of errors over the spread of
-    the other blocks of windows, so that they hold how much a cell's spread changes. The levels of
-    the quantiles are widened for the number of independent errors, which is far below that of all.
+    Quantiles are those of errors over the spread of the other blocks of windows, so that they hold
+    how much a cell's spread changes. Their levels are widened for the number of independent errors,
+    which is far below that of all.
 
     Args:
         errors: (window, lead, cell) out-of-sample errors in chronological order.
@@ -32,18 +28,58 @@ def error_model(errors: Array) -> tuple[Array, Array]:
     Source:
         Split-conformal prediction, Lei et al. 2018, doi:10.1080/01621459.2017.1307116.
     """
-    exponent = _exponent(errors)
-    spread = _spread(errors, exponent)
-    scaled = _scaled_by_other_blocks(errors, exponent) if exponent else errors / spread
+    scaled = _scaled_by_other_blocks(errors)
     levels = widened(independent_errors(scaled))
-    return spread, np.stack([np.quantile(row, levels) for row in np.moveaxis(scaled, 1, 0)])
+    quantiles = np.stack([np.quantile(row, levels) for row in np.moveaxis(scaled, 1, 0)])
+    return spread_of(errors), quantiles
 
 
-def _scaled_by_other_blocks(errors: Array, exponent: float) -> Array:
+def _scaled_by_other_blocks(errors: Array) -> Array:
     """Return errors (window, lead, cell) over the spreads of the other blocks of windows."""
-    blocks = np.array_split(np.arange(len(errors)), BLOCKS)
-    scaled = [errors[b] / _spread(np.delete(errors, b, axis=0), exponent) for b in blocks]
-    return np.concatenate(scaled)
+    if len(errors) < 2:
+        return errors / spread_of(errors)
+    blocks = np.array_split(np.arange(len(errors)), min(BLOCKS, len(errors)))
+    return np.concatenate([errors[b] / spread_of(np.delete(errors, b, axis=0)) for b in blocks])
+
+
+def spread_of(errors: Array) -> Array:
+    """Return the spread (cell,): RMS errors of the cells, shrunk to a common one in the logarithm.
+
+    A cell keeps that part of its distance from the mean of all cells which blocks of windows
+    confirm: the variance between cells over that variance and that of a cell's mean over blocks.
+    With few windows the RMS error of a cell is noisy, and its intervals would cover too little.
+
+    Args:
+        errors: (window, lead, cell) in chronological order.
+
+    Source:
+        empirical Bayes, Efron and Morris 1975, doi:10.1080/01621459.1975.10479864, of log spreads.
+
+    Example:
+        >>> errors = np.random.default_rng(0).standard_normal((200, 1, 2)) * [1.0, 10.0]
+        >>> bool(9 < np.divide(*spread_of(errors)[::-1]) < 11)
+        True
+    """
+    by_cell = _floored(errors)
+    rms = np.sqrt((by_cell**2).mean())
+    if errors.shape[2] < 2 or len(errors) < BLOCKS:
+        return np.full(errors.shape[2], rms)
+    logs = np.log([_floored(block) for block in np.array_split(errors, BLOCKS)])
+    logs -= logs.mean(axis=1, keepdims=True)
+    noise = logs.var(axis=0, ddof=1).mean() / BLOCKS
+    between = max(float(logs.mean(axis=0).var(ddof=1) - noise), 0.0)
+    spread = by_cell ** (between / max(between + noise, 1e-300))
+    return spread * rms / np.sqrt((spread**2).mean())
+
+
+def _floored(errors: Array) -> Array:
+    """Return the RMS errors (cell,), at least a tenth of their mean.
+
+    A cell without errors so far (sea ice) may have some later.
+    """
+    by_cell = np.sqrt((errors**2).mean(axis=(0, 1)))
+    mean = float(np.sqrt((by_cell**2).mean())) or 1e-12
+    return np.maximum(by_cell, 0.1 * mean)
 
 
 def independent_errors(scaled: Array) -> float:
@@ -91,39 +127,3 @@ def widened(number: float) -> Array:
     levels = np.array(QUANTILES)
     upper = np.minimum(1.0, np.maximum(levels, 1 - levels) * (1 + 1 / number))
     return np.where(levels > 0.5, upper, np.where(levels < 0.5, 1 - upper, levels))
-
-
-def _exponent(errors: Array) -> float:
-    half = len(errors) // 2
-    if half < 2:
-        return 0.0
-    parts = [(errors[:half], errors[half:]), (errors[half:], errors[:half])]
-    scores = {
-        exponent: sum(_score(unseen, *_model(fitted, exponent)) for fitted, unseen in parts)
-        for exponent in EXPONENTS
-    }
-    best = min(EXPONENTS, key=lambda exponent: scores[exponent])
-    return best if scores[best] < PROVEN * scores[0.0] else 0.0
-
-
-def _spread(errors: Array, exponent: float) -> Array:
-    by_cell = np.sqrt((errors**2).mean(axis=(0, 1)))
-    mean = float(np.sqrt((by_cell**2).mean())) + 1e-12
-    # A cell without errors so far (sea ice) may have some later: at least a tenth of the mean.
-    return mean * (np.maximum(by_cell, 0.1 * mean) / mean) ** exponent
-
-
-def _model(errors: Array, exponent: float) -> tuple[Array, Array]:
-    spread = _spread(errors, exponent)
-    scaled = errors / spread
-    quantiles = [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]
-    return spread, np.stack(quantiles)
-
-
-def _score(errors: Array, spread: Array, quantiles: Array) -> float:
-    """Return the mean quantile (pinball) score over leads, cells and levels."""
-    total = 0.0
-    for column, level in enumerate(QUANTILES):
-        away = errors - quantiles[:, column][:, None] * spread
-        total += float(np.maximum(level * away, (level - 1) * away).mean())
-    return total

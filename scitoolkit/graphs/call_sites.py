@@ -25,14 +25,14 @@ class CallSites:
     Attributes:
         sites: code and position within it of every call so far.
         closed: whether other sites are refused.
-        counts_rows: whether the user's code takes a number of local rows as a plain number, by
-            `len(x)` or `int(x.size(0))`, whose comparisons are not those of the whole graph.
+        local_count: where the user's code first takes a number of local rows as a plain number,
+            such as by `len(x)`, whose comparisons are not those of the whole graph; or empty.
     """
 
     def __init__(self) -> None:
         self.sites: set[Site] = set()
         self.closed: bool = False
-        self.counts_rows: bool = False
+        self.local_count: str = ""
 
     def visit(self, name: str) -> None:
         """Record the innermost place in the user's code that calls a function, or refuse it.
@@ -46,20 +46,31 @@ class CallSites:
         if frame is None or (frame.f_code, frame.f_lasti) in self.sites:
             return
         if self.closed:
-            place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
             raise Unsupported(
-                f"{name} at {place} is reached on this graph, but not on that of the check"
+                f"{name} at {_place(frame)} is reached on this graph, but not on that of the check"
             )
         self.sites.add((frame.f_code, frame.f_lasti))
 
-    def note_plain_count(self) -> None:
-        """Record that a plain number of local rows is made, if the user's code itself does."""
+    def note_plain_count(self, what: str = "int(x.size(0))") -> None:
+        """Record that a plain number of local rows is made, if the user's code itself does.
+
+        Args:
+            what: the expression that makes it.
+        """
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and _owner(frame.f_code) == "package":
             frame = frame.f_back
-        while frame is not None and "torch" in Path(frame.f_code.co_filename).parts:
+        while frame is not None and (
+            "torch" in Path(frame.f_code.co_filename).parts
+            or frame.f_code.co_name == "maybe_num_nodes"
+        ):
             frame = frame.f_back
-        self.counts_rows |= frame is not None and _owner(frame.f_code) == "user"
+        if frame is not None and _owner(frame.f_code) == "user" and not self.local_count:
+            self.local_count = f"{what} at {_place(frame)}"
+
+
+def _place(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 @functools.cache

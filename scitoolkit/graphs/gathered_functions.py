@@ -60,6 +60,14 @@ _COMPUTES = frozenset([*_ALIASES, "full_like", "fill_", "masked_fill", "masked_f
 BY_ROW = frozenset(_SAME_ELEMENTS + _FILLS + _SELECTS + _READS + _SPARSE)
 """Names of functions that act on each element or row alone, or read what all rows share."""
 
+# Functions that make tensors of values; the positions of these.
+_VALUES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys("tensor as_tensor scalar_tensor".split(), (0,)),
+    **dict.fromkeys("full full_like new_tensor".split(), (1,)),
+    "new_full": (2,),
+    "linspace": (0, 1),
+}
+
 # Dimension along which a function works: the position of its argument `dim`, and the default.
 _ALONG: dict[str, tuple[int | None, int]] = {
     **dict.fromkeys("argsort sort glu".split(), (1, -1)),
@@ -169,15 +177,42 @@ def with_totals(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     One that integers are computed with, such as an offset of local node numbers, stays.
     """
     every = (*args, *kwargs.values())
-    if not (any(isinstance(a, DistributedCount) for a in every) and computes(name)):
+    if not any(isinstance(a, DistributedCount) for a in every):
         return args, kwargs
-    if not any(isinstance(a, Tensor) and a.is_floating_point() for a in every):
+    if name in _VALUES:
+        return _real_values(name, args, kwargs)
+    if not computes(name) or not any(
+        isinstance(a, Tensor) and a.is_floating_point() for a in every
+    ):
         return args, kwargs
+    return tuple(map(_total, args)), {key: _total(value) for key, value in kwargs.items()}
 
-    def total(value: Any) -> Any:
-        return value.total() if isinstance(value, DistributedCount) else value
 
-    return tuple(map(total, args)), {key: total(value) for key, value in kwargs.items()}
+def _total(value: Any) -> Any:
+    return value.total if isinstance(value, DistributedCount) else value
+
+
+def _real_values(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return the arguments of a function that makes tensors of given values."""
+    like = next((a for a in args if isinstance(a, Tensor)), None)
+    dtype = kwargs.get("dtype") or (like.dtype if like is not None else None)
+    if name != "linspace" and not (dtype is not None and dtype.is_floating_point):
+        return args, kwargs
+    places, keys = _VALUES[name], ("fill_value", "data", "start", "end")
+    args = tuple(_total(a) if place in places else a for place, a in enumerate(args))
+    return args, {key: _total(a) if key in keys else a for key, a in kwargs.items()}
+
+
+def makes_numbers(name: str, args: Any, kwargs: Any, out: Any) -> bool:
+    """Return whether a result is integers, not rows, that are computed from a local row count."""
+    if not isinstance(out, Tensor) or out.is_floating_point() or tag_of(out) is not None:
+        return False
+    if name not in _VALUES and not computes(name):
+        return False
+    places, keys = _VALUES.get(name, (0, 1, 2)), ("fill_value", "data", "other", "value")
+    values = [a for place, a in enumerate(args) if place in places]
+    values += [a for key, a in kwargs.items() if key in keys]
+    return any(isinstance(a, DistributedCount) for a in flat(values))
 
 
 def acts_by_row(name: str, args: Any, kwargs: Any, nodes: Tensor) -> bool:
@@ -294,7 +329,7 @@ def on_all_rows(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
     def gathered(value: Any) -> Any:
         nonlocal first
         if isinstance(value, DistributedCount):
-            return value.total()
+            return value.total
         if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
             return type(value)([gathered(part) for part in value])
         tag = tag_of(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
@@ -71,6 +72,23 @@ class GraphShares(Config):
         if not self.validation + self.test < 1:
             raise ValueError("validation and test together leave no graphs to train on")
         return self
+
+    def drawn(self, rows: np.ndarray, seed: int) -> dict[str, list[int]]:
+        """Return the rows of each part, in a random order.
+
+        Args:
+            rows: numbers to divide, shape (n,).
+            seed: seed of the order.
+
+        Example:
+            >>> {k: len(v) for k, v in GraphShares().drawn(np.arange(20), 0).items()}
+            {'train': 16, 'validation': 2, 'test': 2}
+        """
+        order = np.random.default_rng(seed).permutation(rows)
+        test = round(self.test * len(order))
+        train = test + round(self.validation * len(order))
+        parts = {"train": order[train:], "validation": order[test:train], "test": order[:test]}
+        return {name: part.tolist() for name, part in parts.items()}
 
 
 class GraphSetConfig(SeededConfig):

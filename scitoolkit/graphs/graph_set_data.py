@@ -74,14 +74,7 @@ class GraphSetData(DataStages):
         if data.parts:
             return {name: part.tolist() for name, part in data.labelled_parts().items()}
         labelled = np.flatnonzero(data.learned.known(data.target))
-        order = np.random.default_rng(config.seed).permutation(labelled)
-        test = round(config.split.test * len(order))
-        validation = test + round(config.split.validation * len(order))
-        return {
-            "train": order[validation:].tolist(),
-            "validation": order[test:validation].tolist(),
-            "test": order[:test].tolist(),
-        }
+        return config.split.drawn(labelled, config.seed)
 
 
 def _digest(data: StackedGraphs, graph: int) -> int:

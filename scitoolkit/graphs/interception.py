@@ -33,12 +33,17 @@ from scitoolkit.graphs import (
     shape_rules,
 )
 from scitoolkit.graphs.call_sites import CallSites
-from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows, with_totals
+from scitoolkit.graphs.gathered_functions import (
+    acts_by_row,
+    makes_numbers,
+    on_all_rows,
+    with_totals,
+)
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.graphs.signatures import positional
-from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, flat, put_tag, tag_of
+from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, flat, localised, put_tag, tag_of
 from scitoolkit.graphs.whole_modules import call_on_all_rows, on_rows
 
 _RULES: dict[str, Rule] = {
@@ -50,7 +55,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _ignored() -> None: ...
+def _ignored(what: str = "") -> None: ...
 
 
 class Distributed(TorchFunctionMode):
@@ -150,8 +155,15 @@ class Distributed(TorchFunctionMode):
             self._sites.visit(name)
         if func is call_on_all_rows:
             return on_rows(self, self._local, args[0], args[1:], kwargs)
+        args, kwargs = localised(tuple(args)), localised(kwargs)
         args, kwargs = with_totals(name, *positional(name, args, kwargs))
         self._refuse_writes(func, name, args, kwargs)
+        out = self._called(func, name, args, kwargs, is_property)
+        if makes_numbers(name, args, kwargs, out):
+            self._local.note_plain_count(f"{name} of x.size(0)")
+        return out
+
+    def _called(self, func: Any, name: str, args: Any, kwargs: Any, is_property: bool) -> Any:
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)

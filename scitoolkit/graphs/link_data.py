@@ -76,14 +76,7 @@ class LinkDataStages(DataStages):
 
     def split(self, config: LinkConfig, data: LinkData) -> Mapping[str, Rows]:
         """Return shares of the pairs in a random order; both directions are in one part."""
-        order = np.random.default_rng(config.seed).permutation(len(data.pairs))
-        test = round(config.split.test * len(order))
-        validation = test + round(config.split.validation * len(order))
-        return {
-            "train": order[validation:].tolist(),
-            "validation": order[test:validation].tolist(),
-            "test": order[:test].tolist(),
-        }
+        return config.split.drawn(np.arange(len(data.pairs)), config.seed)
 
 
 def _read(path: Path) -> tuple[Graph, np.ndarray | None]:

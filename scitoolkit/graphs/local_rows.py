@@ -63,14 +63,15 @@ class LocalRows:
         part: this rank's nodes and edges.
         seed: seed of the dropout; None disables dropout.
         draw_seed: seed of other random numbers of rows.
-        note_plain_count: called when the model takes the number of local rows as a plain number.
+        note_plain_count: called, with words for it, when the model takes the number of local rows
+            as a plain number.
 
     Attributes:
         calls, draws: number of dropout layers and of other random draws so far.
     """
 
     def __init__(
-        self, part: Part, seed: int | None, draw_seed: int, note_plain_count: Callable[[], None]
+        self, part: Part, seed: int | None, draw_seed: int, note_plain_count: Callable[..., None]
     ) -> None:
         self.part, self.ranks = part, part.ranks
         self.note_plain_count = note_plain_count

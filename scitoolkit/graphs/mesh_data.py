@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError, damage_named
 from scitoolkit.graphs.graph import Graph
+from scitoolkit.io.loader.packing import Packing
 
 Array = np.ndarray
 _NAMES = ("positions", "triangles", "velocity", "tracer")
@@ -93,7 +95,7 @@ class MeshFile:
                 )
             shapes = [
                 (
-                    _finite(file[name]["positions"][()], path, name, "positions"),
+                    _finite(_read(file[name]["positions"]), path, name, "positions"),
                     file[name]["triangles"][()],
                 )
                 for name in names
@@ -123,8 +125,8 @@ class MeshFile:
                 local, length = nodes[at] - first, np.float64(geometry.lengths[number])
                 # A whole trajectory is read and then cut: HDF5 reads scattered rows one at a time.
                 for flow in range(geometry.num_flows if len(at) else 0):
-                    velocity[flow, at] = file[name]["velocity"][flow][local] / length
-                    tracer[flow][:, at] = file[name]["tracer"][flow][:, local]
+                    velocity[flow, at] = _read(file[name]["velocity"], flow)[local] / length
+                    tracer[flow][:, at] = _read(file[name]["tracer"], flow)[:, local]
                 _finite(velocity[:, at], self.path, name, "velocity")
                 _finite(tracer[:, :, at], self.path, name, "tracer")
                 first = end
@@ -176,6 +178,12 @@ def _opened(path: Path) -> h5py.File:
         raise DataError(f"not a readable HDF5 file ({error})", where=str(path)) from None
 
 
+def _read(dataset: h5py.Dataset, key: Any = ()) -> Array:
+    """Return values of an array, NaN where its attributes mark them as missing."""
+    packing = Packing.of(dataset.dtype, dict(dataset.attrs))
+    return packing.unpack(np.asarray(dataset[key]), exact=True)
+
+
 def _check_shapes(group: h5py.Group, where: str) -> None:
     absent = [name for name in _NAMES if name not in group]
     if absent:
@@ -196,11 +204,31 @@ def _check_shapes(group: h5py.Group, where: str) -> None:
             "tracer (K, T + 1, N) with T >= 1",
         )
     corners = group["triangles"][()]
+    if corners.dtype.kind not in "iu":
+        raise DataError(
+            f"triangles of type {corners.dtype}", where=where, allowed="whole numbers of nodes"
+        )
     if not 0 <= corners.min() <= corners.max() < nodes[0]:
         raise DataError(
             f"triangles name nodes {corners.min()} to {corners.max()}",
             where=where,
             allowed=f"0 to {nodes[0] - 1}",
+        )
+    ordered = np.sort(corners, 1)
+    if (repeated := (np.diff(ordered) == 0).any(1)).any():
+        raise DataError(
+            f"triangle {np.argmax(repeated)} has a node twice",
+            where=where,
+            allowed="triangles of three nodes",
+            fix="leave out triangles without an area",
+        )
+    used = np.bincount(corners.ravel(), minlength=nodes[0]) > 0
+    if not used.all():
+        # A node without neighbours would keep its first value in every step.
+        raise DataError(
+            f"{int((~used).sum())} nodes are in no triangle, the first is {np.argmin(used)}",
+            where=where,
+            fix="leave them out, and renumber the triangles",
         )
 
 
@@ -214,9 +242,21 @@ def _joined(
     shapes: list[tuple[Array, Array]], names: tuple[str, ...], flows: int, times: int, where: str
 ) -> MeshGeometry:
     pairs, triangles, positions, boundary, lengths, first = [], [], [], [], [], 0
-    for places, corners in shapes:
+    for name, (places, corners) in zip(names, shapes, strict=True):
         edges, counts = _edges(corners)
-        length = np.linalg.norm(np.diff(places[edges], axis=1)[:, 0], axis=1).mean()
+        sizes = np.linalg.norm(np.diff(places[edges], axis=1)[:, 0], axis=1)
+        for wrong, text in (
+            (sizes == 0, "are at one place"),
+            (counts > 2, "are an edge of three triangles or more, or of one triangle twice"),
+        ):
+            if wrong.any():
+                one, other = edges[np.argmax(wrong)]
+                raise DataError(
+                    f"nodes {one} and {other} {text}",
+                    where=f"{where}:{name}",
+                    allowed="a plane mesh, in which each edge has one or two triangles",
+                )
+        length = sizes.mean()
         lengths.append(float(length))
         positions.append(places / length)
         flag = np.zeros((len(places), 1), np.float32)

@@ -198,12 +198,12 @@ def _prove(model: nn.Module, part: Part) -> Proof:
         # A comparison on the real graph has reached what the training reaches; else the training is
         # held to the call sites of the small graph.
         held = part.ranks.size > 1 and real is None
-        if held and check.sites.counts_rows:
+        if held and check.sites.local_count:
             raise ConfigError(
-                "the model takes len(x) or int(x.size(0)), the number of local rows, on a graph "
+                f"the model takes {check.sites.local_count}, the number of local rows, on a graph "
                 "that is too large to compare",
                 where="model",
-                allowed="x.size(0), whose comparisons and divisions are of all processes",
+                allowed="x.size(0), with which Python computes as on one process",
                 fix="x.size(0) instead, or train on one process",
             )
         sites = check.sites if held else None

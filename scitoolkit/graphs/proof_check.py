@@ -144,8 +144,9 @@ class RankComparison:
             return None, errors[worst]
         what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
         module = self._first_difference(done, reference)
-        fix = "x.size(0) instead of len(x), the number of local rows; or train on one process"
-        fix = fix if self.sites.counts_rows else "train on one process"
+        fix = "train on one process"
+        if count := self.sites.local_count:
+            fix = f"x.size(0) instead of {count}, the number of local rows; or {fix}"
         return refusal([module], what, grid.size, fix=fix), errors[worst]
 
     def with_whole_modules(

@@ -11,7 +11,7 @@ from torch import Tensor
 from scitoolkit.graphs.indexing import reduced_dims
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
 from scitoolkit.graphs.shape_rules import divide
-from scitoolkit.graphs.tags import Tag, flat, put_tag, tag_of
+from scitoolkit.graphs.tags import TARGET, DistributedCount, Tag, flat, put_tag, tag_of
 from scitoolkit.training.ranks.collectives import GatherRows, SumOverRanks, gather_counts
 
 
@@ -26,6 +26,8 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     if tag.role is not None and name in ("max", "amax") and len(args) == 1 and not kwargs:
         # `edge_index.max() + 1` is how layers count nodes. Local indices reach into the halo, whose
         # rows the layer must not allocate.
+        if local.ranks.size > 1:
+            local.note_plain_count("the largest number in edge_index")
         return x.new_tensor(local.num_own - 1)
     dims, keep = reduced_dims(name, x, args, kwargs)
     if tag.dim not in dims:
@@ -109,9 +111,15 @@ def _gathered(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) ->
     tags = [tag for a in flat((args, tuple(kwargs.values()))) if (tag := tag_of(a)) is not None]
     # Counts of local node indices are rows of local nodes.
     if local.ranks.size == 1 or not tags or any(tag.role is not None for tag in tags):
-        return local.passed(func, name, args, kwargs)
+        out = local.passed(func, name, args, kwargs)
+        if name == "bincount" and tags and tags[0].role == TARGET:
+            if len(out) == local.num_own:
+                return put_tag(out, Tag(0, local.part.nodes))
+            local.note_plain_count("bincount without minlength")
+        return out
 
     def whole(a: Any) -> Any:
+        a = a.total if isinstance(a, DistributedCount) else a
         return local.whole(a) if tag_of(a) is not None else a
 
     return func(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})

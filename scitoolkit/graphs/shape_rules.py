@@ -11,7 +11,16 @@ import torch
 from scitoolkit.graphs.gathered_functions import on_all_rows
 from scitoolkit.graphs.indexing import as_index
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
-from scitoolkit.graphs.tags import EITHER, DistributedCount, RowCount, Tag, flat, put_tag, tag_of
+from scitoolkit.graphs.tags import (
+    EITHER,
+    DistributedCount,
+    RowCount,
+    Tag,
+    TotalCount,
+    flat,
+    put_tag,
+    tag_of,
+)
 
 
 def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -19,14 +28,22 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
     if tag is None:
         return out
     x = args[0]
-    size = x.size(tag.dim)
-    # A size is used in two ways: as the extent of a new local tensor, and as the number of nodes of
-    # the graph. It stays the local integer, and knows the total for the second use; the collective
-    # that counts it runs only if that is asked for.
-    rows = RowCount.of(size, tag, lambda: local.total(size, tag), local.note_plain_count)
+    if not isinstance(out, torch.Size) and args[1] % x.dim() != tag.dim:
+        return out
+    size = RowCount.of(x.size(tag.dim), _total(local, x, tag))
+    size.tag = tag
+    rows = TotalCount.of(size, local.note_plain_count)
     if isinstance(out, torch.Size):
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
-    return rows if args[1] % x.dim() == tag.dim else out
+    return rows
+
+
+def _total(local: LocalRows, x: Any, tag: Tag) -> int:
+    """Return the number of rows on all ranks, or on this one of a section."""
+    if tag.is_section and local.ranks.size > 1:
+        local.note_plain_count("a size of rows `x[a:b]`")
+        return int(x.size(tag.dim))
+    return local.total(x.size(tag.dim), tag)
 
 
 def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -35,23 +52,22 @@ def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) ->
     if tag is None:
         return out
     # Only the extent of the distributed dimension differs from rank to rank.
-    size = x.size(tag.dim)
     others = math.prod(n for dim, n in enumerate(x.shape) if dim != tag.dim)
-    return DistributedCount.with_total(
-        out, lambda: local.total(size, tag) * others, local.note_plain_count
-    )
+    count = DistributedCount.of(out, _total(local, x, tag) * others)
+    return TotalCount.of(count, local.note_plain_count)
 
 
-def _length(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+def _noted(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Call a function that makes a plain number of the local rows."""
     tag = tag_of(args[0])
-    if tag is not None and tag.dim == 0:
-        local.note_plain_count()
+    if tag is not None and (name != "__len__" or tag.dim == 0):
+        local.note_plain_count("len(x)" if name == "__len__" else name)
     return func(*args, **kwargs)
 
 
 def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Divide; a local row count in an argument is replaced by the global one."""
-    args = tuple(a.total() if isinstance(a, DistributedCount) else a for a in args)
+    args = tuple(a.total if isinstance(a, DistributedCount) else a for a in args)
     return local.passed(func, name, args, kwargs)
 
 
@@ -150,6 +166,7 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     dim = (args[1] if len(args) > 1 else 0) % args[0].dim()
     # One tensor a local row: their number differs by rank, and none of them is distributed.
     if dim == tag.dim:
+        local.note_plain_count("a list of the rows of x")
         return out
     roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
     for part, role in zip(out, roles, strict=True):
@@ -160,7 +177,7 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 RULES: dict[str, Rule] = {
     "size": _size,
     "shape": _size,
-    "__len__": _length,
+    **dict.fromkeys(("__len__", "nbytes", "storage", "stride", "untyped_storage"), _noted),
     **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split"), _split),
     "numel": _elements,
     "nelement": _elements,

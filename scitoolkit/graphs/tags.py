@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -37,100 +37,82 @@ class Tag:
 
 
 class DistributedCount(int):
-    """Number of local rows, in a shape; everything that is computed from it is of all ranks.
-
-    Sums and products with numbers are the local count where a shape needs one. Comparisons,
-    divisions, remainders and powers, which decide or scale, use the number on all ranks.
+    """Number of local rows, in a shape of a local tensor.
 
     Attributes:
-        total: returns the number of rows on all ranks.
+        total: the number on all ranks.
+    """
+
+    total: int
+
+    @classmethod
+    def of(cls, size: int, total: int) -> Self:
+        """Return a count of `size` local rows."""
+        count = cls(size)
+        count.total = total
+        return count
+
+
+class RowCount(DistributedCount):
+    """Number of local rows from `x.size(0)`.
+
+    Attributes:
+        tag: tag of the dimension.
+    """
+
+    tag: Tag
+
+
+class TotalCount(int):
+    """Number of rows on all ranks, which a model reads from `x.size(0)`; torch takes the local one.
+
+    Whatever Python computes from it is of all ranks. Sums and products with integers are counts
+    themselves, since a model makes shapes of them.
+
+    Attributes:
+        local: the number of local rows; None for a number that has none.
         converted: called when `int` makes a plain number of it, which is the local one.
     """
 
-    total: Callable[[], int]
+    # Not the other way round: `.5 * n`, `math.log(n)` and `range(n)` read the value of an integer
+    # without a call that could be intercepted, but every call of torch is.
+
+    local: DistributedCount | None = None
     converted: Callable[[], None]
 
     @classmethod
-    def with_total(
-        cls, size: int, total: Callable[[], int], converted: Callable[[], None]
-    ) -> DistributedCount:
-        """Return a count of `size` local rows."""
-        count = cls(size)
-        count.total, count.converted = total, converted
+    def of(cls, local: DistributedCount, converted: Callable[[], None]) -> TotalCount:
+        """Return the total of a number of local rows."""
+        count = cls(local.total)
+        count.local, count.converted = local, converted
         return count
 
     def __int__(self) -> int:
+        if self.local is None:
+            return self.__index__()
         self.converted()
-        return self.__index__()
+        return self.local.__index__()
 
     def __hash__(self) -> int:
         return int.__hash__(self)
 
-    def __bool__(self) -> bool:
-        return self.total() != 0
-
-    def __float__(self) -> float:
-        return float(self.total())
-
     def __eq__(self, other: Any) -> bool:
-        if isinstance(other, DistributedCount):
-            return self.total() == other.total()
         # Layers compare sizes with the largest index + 1, which is a local number.
-        return int.__eq__(self, other) is True or self.total() == other
+        return int.__eq__(self, other) is True or (
+            not isinstance(other, TotalCount) and self.local is not None and self.local == other
+        )
 
     def __ne__(self, other: Any) -> bool:
         return not self == other
 
-    def __lt__(self, other: Any) -> bool:
-        return self.total() < _total(other)
+    def __abs__(self) -> TotalCount:
+        return self
 
-    def __le__(self, other: Any) -> bool:
-        return self.total() <= _total(other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self.total() > _total(other)
-
-    def __ge__(self, other: Any) -> bool:
-        return self.total() >= _total(other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.total() / _total(other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.total()
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self.total() // _total(other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return other // self.total()
-
-    def __mod__(self, other: Any) -> Any:
-        return self.total() % _total(other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return other % self.total()
-
-    def __divmod__(self, other: Any) -> Any:
-        return divmod(self.total(), _total(other))
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return divmod(other, self.total())
-
-    def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return pow(self.total(), _total(other), modulo)
-
-    def __rpow__(self, other: Any, modulo: Any = None) -> Any:
-        return pow(other, self.total(), modulo)
+    def __round__(self, digits: Any = 0) -> TotalCount:
+        return self
 
     def __neg__(self) -> Any:
         return self._computed(operator.sub, 0, self)
-
-    def __abs__(self) -> Any:
-        return self
-
-    def __round__(self, digits: Any = 0) -> Any:
-        return self
 
     def __add__(self, other: Any) -> Any:
         return self._computed(operator.add, self, other)
@@ -150,40 +132,31 @@ class DistributedCount(int):
     def __rmul__(self, other: Any) -> Any:
         return self._computed(operator.mul, other, self)
 
-    @staticmethod
-    def _computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    def _computed(self, function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         if any(isinstance(side, (list, tuple, str)) for side in (a, b)):
-            return function(*(index(side) if isinstance(side, int) else side for side in (a, b)))
+            # `n * [0]` becomes a tensor of local rows.
+            return function(*(int(side) if isinstance(side, int) else side for side in (a, b)))
         if not (isinstance(a, int) and isinstance(b, int)):
-            return function(_total(a), _total(b))
-        size = function(index(a), index(b))
-        counted = next(side for side in (a, b) if isinstance(side, DistributedCount))
-        return DistributedCount.with_total(
-            size, lambda: function(_total(a), _total(b)), counted.converted
-        )
+            return NotImplemented
+        total = function(index(a), index(b))
+        if self.local is None:
+            return total
+        local = function(*(index(localised(side)) for side in (a, b)))
+        return TotalCount.of(DistributedCount.of(local, total), self.converted)
 
 
-class RowCount(DistributedCount):
-    """Number of local rows from `x.size(0)`.
-
-    Attributes:
-        tag: tag of the dimension.
-    """
-
-    tag: Tag
-
-    @classmethod
-    def of(
-        cls, size: int, tag: Tag, total: Callable[[], int], converted: Callable[[], None]
-    ) -> RowCount:
-        """Return the size of a dimension with its tag."""
-        count = cls(size)
-        count.tag, count.total, count.converted = tag, total, converted
-        return count
-
-
-def _total(number: Any) -> Any:
-    return number.total() if isinstance(number, DistributedCount) else number
+def localised(value: Any) -> Any:
+    """Return an argument of torch, with numbers of local rows instead of those of all ranks."""
+    if isinstance(value, TotalCount):
+        return index(value) if value.local is None else value.local
+    kind = type(value)
+    if kind in (tuple, list, torch.Size):
+        return kind([localised(part) for part in value])
+    if kind is dict:
+        return {key: localised(part) for key, part in value.items()}
+    if kind is slice:
+        return slice(*(localised(bound) for bound in (value.start, value.stop, value.step)))
+    return value
 
 
 def tag_of(tensor: Any) -> Tag | None:

@@ -8,6 +8,7 @@ from scitoolkit.core.results import Bars, Table, metric_words
 from scitoolkit.graphs.targets import Labels, Target, Values
 
 Array = np.ndarray
+Row = list[float | int | str | None]
 MOST_ROWS = 12
 DEGREES = (1, 2, 4, 8, 16, 64, 256)
 """First in-degree of each bar but that of nodes without edges."""
@@ -73,41 +74,37 @@ def degree_bars(target: Target, truth: Array, predicted: Array, degrees: Array, 
 
 
 def _worst_classes(truth: Array, predicted: Array) -> Table:
-    rows: list[list[float | int | str | None]] = []
+    rows: list[Row] = []
     for label in np.unique(truth):
         answers = predicted[truth == label]
         wrong = answers[answers != label]
         mistaken = int(np.bincount(wrong).argmax()) if len(wrong) else None
         share = float((answers == mistaken).mean()) if len(wrong) else None
         rows.append([int(label), len(answers), float((answers == label).mean()), mistaken, share])
-    rows.sort(key=lambda row: float(row[2] or 0.0))
-    return Table(
-        title="Classes, the worst first",
-        columns=["class", "nodes", "share that is right", "most mistaken for", "share of nodes"],
-        rows=rows[:MOST_ROWS],
-        note=_rest(len(rows), "classes"),
-    )
+    columns = ["class", "nodes", "share that is right", "most mistaken for", "share of nodes"]
+    return _worst_first("classes", columns, rows)
 
 
 def _worst_labels(target: Labels, truth: Array, predicted: Array) -> Table:
-    rows: list[list[float | int | str | None]] = []
+    rows: list[Row] = []
     for label, (holds, answers) in enumerate(zip(truth.T, predicted.T, strict=True)):
         score = target.figures(holds[:, None], answers[:, None])["micro_f1"]
         missed = int(((holds == 1) & (answers != 1)).sum())
         rows.append([label, int((holds == 1).sum()), score, missed, int((answers > holds).sum())])
+    return _worst_first("labels", ["label", "nodes", "F1", "missed", "falsely assigned"], rows)
+
+
+def _worst_first(what: str, columns: list[str], rows: list[Row]) -> Table:
+    """Return a table of rows whose third entry is the score."""
     rows.sort(key=lambda row: float(row[2] or 0.0))
-    return Table(
-        title="Labels, the worst first",
-        columns=["label", "nodes", "F1", "missed", "falsely assigned"],
-        rows=rows[:MOST_ROWS],
-        note=_rest(len(rows), "labels"),
-    )
+    title, note = f"{what.capitalize()}, the worst first", _rest(len(rows), what)
+    return Table(title=title, columns=columns, rows=rows[:MOST_ROWS], note=note)
 
 
 def _worst_nodes(truth: Array, predicted: Array, nodes: Array) -> Table:
     error = predicted.astype(np.float64) - truth
     by_size = np.argsort(-np.abs(error).max(1), kind="stable")[:MOST_ROWS]
-    rows: list[list[float | int | str | None]] = []
+    rows: list[Row] = []
     for row in by_size:
         column = int(np.abs(error[row]).argmax())
         values = (truth[row, column], predicted[row, column], error[row, column])

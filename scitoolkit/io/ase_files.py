@@ -198,7 +198,9 @@ class VaspOutput:
             converged = (_converged_in_xml if is_xml else _converged_in_text)(_lines(self.path))
         except Exception as error:  # ASE raises many exception types for a damaged file
             raise DataError(
-                f"not an output of VASP ({error!r:.200})", where=str(self.path)
+                f"not a whole output of VASP ({error!r:.200})",
+                where=str(self.path),
+                fix="remove what follows the last complete ionic step",
             ) from None
         # ASE leaves out a last step that was cut short.
         unfinished = [k for k, done in enumerate(converged[: len(steps)]) if not done]

@@ -102,9 +102,12 @@ def _require_step(trained: Dim, dataset: xr.Dataset, where: str) -> None:
     step = step_of(numbers, "s" if seconds else trained.units)
     if step is None or trained.step.unit not in ("s", trained.units):
         return
-    if not 1 / SPACING_FACTOR <= step.number / trained.step.number <= SPACING_FACTOR:
+    # The median alone would pass over a missing time.
+    typical = trained.step.number
+    farthest = max(step.low, step.number, step.high, key=lambda number: abs(number - typical))
+    if not 1 / SPACING_FACTOR <= farthest / typical <= SPACING_FACTOR:
         raise DataError(
-            f"time {trained.name}: a step of {step}",
+            f"time {trained.name}: a step of {replace(step, number=farthest)}",
             where=where,
             allowed=f"a step of {trained.step}",
             fix="resample to the step of the training",

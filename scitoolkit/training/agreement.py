@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.config import TrainingConfig
@@ -26,8 +27,16 @@ def check_ranks_agree(model: nn.Module, config: TrainingConfig, num_batches: int
         num_batches: batches per epoch.
 
     Raises:
-        ConfigError: on all ranks, naming the item that differs and the ranks on which it does.
+        ConfigError: on all ranks, naming the item that differs and the ranks on which it does, or a
+            parameter whose shape the first batch decides.
     """
+    if lazy := [name for name, p in model.named_parameters() if is_lazy(p)]:
+        raise ConfigError(
+            f"parameter {lazy[0]} has no shape before the first batch",
+            where="model",
+            allowed="parameters with a shape, on several processes",
+            fix="model(x) with a batch x before the training",
+        )
     described: dict[str, Any] = {
         "training": config.model_dump(mode="json", exclude=MAY_DIFFER),
         "model": [

@@ -53,8 +53,8 @@ class DataLoaderBatches:
     indices in each step.
 
     Args:
-        loader: yields global batches, `dict[str, Tensor]` or a tuple of tensors, whose keys are
-            then "0", "1", ...; the first dimension of a tensor is the sample.
+        loader: yields global batches, `dict[str, Tensor]`, a named tuple, or a tuple of tensors,
+            whose keys are then "0", "1", ...; the first dimension of a tensor is the sample.
         seed: seed of the order.
         rank, world: rank of this process and number of processes.
 
@@ -191,8 +191,10 @@ def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
 
 
 def _named(batch: Any) -> Batch:
-    """Return a batch as a dict of tensors; the keys of a sequence are its positions."""
-    if isinstance(batch, list | tuple):
+    """Return a batch as a dict of tensors; the keys of a sequence are its positions or names."""
+    if isinstance(batch, tuple) and hasattr(batch, "_asdict"):
+        batch = batch._asdict()
+    elif isinstance(batch, list | tuple):
         batch = {str(position): value for position, value in enumerate(batch)}
     if isinstance(batch, Mapping) and all(isinstance(v, Tensor) for v in batch.values()):
         return dict(batch)

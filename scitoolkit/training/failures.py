@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -89,3 +90,19 @@ def not_finite(
 
 def _finite(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
+def unusable_loss(returned: Any) -> ConfigError:
+    """Return the error for what a task's `loss` returned, which cannot be trained on."""
+    pair = isinstance(returned, tuple) and len(returned) == 2
+    loss = returned[0] if pair else returned
+    what = type(loss).__name__
+    if isinstance(loss, Tensor):
+        gradient = "" if loss.requires_grad else ", without a gradient"
+        what = f"a tensor of shape {tuple(loss.shape)}{gradient}"
+    return ConfigError(
+        f"the loss is {what}" if pair else f"`loss` returns {what}, no pair",
+        where="task.loss",
+        allowed="(tensor with one element that depends on parameters, dict of numbers)",
+        fix="return loss.mean(), {}",
+    )

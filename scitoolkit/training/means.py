@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
+from torch import Tensor
+
+from scitoolkit.core.errors import DataError
 from scitoolkit.training.processes import gather_objects
 from scitoolkit.training.strategies.base import TrainingStrategy
 
@@ -12,8 +16,21 @@ Sums = Mapping[str, list[float]]
 """{name: [sum of values times samples, number of samples]} of one rank."""
 
 
-def add(sums: dict[str, list[float]], name: str, value: float, count: int) -> None:
-    """Add the mean of `count` samples to the sums; a filler without samples reports its name."""
+def add(sums: dict[str, list[float]], name: str, value: Any, count: int) -> None:
+    """Add the mean of `count` samples to the sums; a filler without samples reports its name.
+
+    Raises:
+        DataError: the value is no number.
+    """
+    try:
+        value = float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f" {value!r}"
+        raise DataError(
+            f"{name} is a {type(value).__name__}{shape}",
+            where="the numbers that the task reports",
+            allowed="a number, or a tensor with one element",
+        ) from None
     entry = sums.setdefault(name, [0.0, 0.0])
     if count:
         entry[0] += value * count

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.failures import not_finite
+from scitoolkit.training.failures import not_finite, unusable_loss
 from scitoolkit.training.means import add, agreed_means
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.residuals import StepResiduals
@@ -226,11 +226,18 @@ class OptimizerStep:
             self._strategy.weigh(count)
             with self._memory.saving(batch):
                 if self._is_float32:
-                    loss, logs = self._task.loss(batch)
+                    returned = self._task.loss(batch)
                 else:
                     with self.autocast():
-                        loss, logs = self._task.loss(batch)
-            loss_value = loss.detach()
+                        returned = self._task.loss(batch)
+            try:
+                loss, logs = returned
+                loss_value = loss.detach()
+                usable = loss.requires_grad and loss.numel() == 1
+            except (TypeError, ValueError, RuntimeError, AttributeError):
+                usable = False
+            if not usable:
+                raise unusable_loss(returned)
             # A non-finite loss makes every gradient NaN (0 * inf), so that all ranks see it after
             # the gradient exchange without another message.
             weight = scale * count / work.samples
@@ -285,7 +292,6 @@ class OptimizerStep:
         sums: dict[str, list[float]] = {}
         for count, loss, logs in parts:
             for name, number in {**logs, "loss": loss}.items():
-                value = number.detach() if isinstance(number, Tensor) else number
-                add(sums, name, float(value), count)
+                add(sums, name, number, count)
         total = float(sum(count for count, _, _ in parts))
         return agreed_means(sums, total, self._strategy)[0]

@@ -145,7 +145,7 @@ def validate(
             for batch in loader:
                 count = stepper.count(batch)
                 for name, value in task.metrics(stepper.to_device(batch)).items():
-                    add(sums, name, float(value), count)
+                    add(sums, name, value, count)
                 total += count
         except Exception as caught:
             error = caught

@@ -11,6 +11,8 @@ import os
 import random
 import sys
 import time
+from collections import namedtuple
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from scitoolkit.training.launch import launch, leave
 from scitoolkit.training.processes import gather_objects, process_group
 
 ROWS, BATCH = 48, 12
+Row = namedtuple("Row", ["x", "y"])
 X = torch.rand(ROWS, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 DATA = TensorDataset(X, X.sin().sum(1, keepdim=True))
 
@@ -150,6 +153,31 @@ class Failing(Task):
 
     def bad(self, batch):
         return bool((batch["0"] == X.max()).any())
+
+
+class Changed(Task):
+    """Returns a loss, or reports metrics, changed by a function."""
+
+    def __init__(self, model, loss=lambda loss: (loss, {}), metric=None):
+        super().__init__(model)
+        self.changed, self.metric = loss, metric
+
+    def loss(self, batch):
+        return self.changed((self.model(batch["0"]) - batch["1"]).square())
+
+    def metrics(self, batch):
+        return {**super().metrics(batch), "loss": 1.0, "m": self.metric}
+
+
+class ByName(Task):
+    def loss(self, batch):
+        return (self.model(batch["x"]) - batch["y"]).square().mean(), {}
+
+    def metrics(self, batch):
+        return {"loss": super().loss(batch)[0]}
+
+    def batch_size(self, batch):
+        return len(next(iter(batch.values())))
 
 
 class Order(Sampler):
@@ -324,7 +352,25 @@ SITUATIONS: dict[str, tuple] = {
     "muon": (Net, loader(), {"optimizer": {"name": "muon", "lr": 0.01}}),
     "metrics by batch": (Net, loader(), {}, Named),
     "single precision": (lambda: Net().float(), None, {}, Task),
+    "rows by name": (Net, lambda: DataLoader([Row(*row) for row in DATA], BATCH), {}, ByName),
     # refused on all ranks
+    "no pair": (Net, loader(), {}, partial(Changed, loss=torch.mean)),
+    "loss of each row": (Net, loader(), {}, partial(Changed)),
+    "loss as a number": (Net, loader(), {}, partial(Changed, loss=lambda t: (0.5, {}))),
+    "loss without gradient": (
+        Net,
+        loader(),
+        {},
+        partial(Changed, loss=lambda t: (t.mean().detach(), {})),
+    ),
+    "logs of each row": (Net, loader(), {}, partial(Changed, loss=lambda t: (t.mean(), {"m": t}))),
+    "metric as text": (
+        Net,
+        loader(),
+        {},
+        partial(Changed, loss=lambda t: (t.mean(), {}), metric="good"),
+    ),
+    "lazy": (lambda: Net(nn.LazyLinear(7)),),
     "order by rank": (Net, loader(sampler=Order("rank"))),
     "uneven": (Net, OneLess),
     "no batch": (Net, loader(100, drop_last=True)),
@@ -342,6 +388,13 @@ STRATEGIES: dict[str, dict] = {
     "stage 3 in groups": {"strategy": "sharded", "sharding": {"stage": 3, "group_mib": 1e-5}},
 }
 REFUSED = {
+    "no pair": "ConfigError",
+    "loss of each row": "ConfigError",
+    "loss as a number": "ConfigError",
+    "loss without gradient": "ConfigError",
+    "logs of each row": "DataError",
+    "metric as text": "DataError",
+    "lazy": "ConfigError",
     "order by rank": "DataError",
     "uneven": "DataError",
     "no batch": "DataError",
@@ -350,7 +403,7 @@ REFUSED = {
     "NaN on one rank": "NumericalError",
     "nothing to train": "ConfigError",
 }
-ONE_RANK_TRAINS = {"order by rank", "uneven"}
+ONE_RANK_TRAINS = {"order by rank", "uneven", "lazy"}
 NOT_IN_STAGE_3 = {"tied", "scalar and empty parameters"}
 PARTS = "parts of the model"
 # Layers that only some ranks call at the same time.

@@ -24,7 +24,7 @@ class Told(NamedTuple):
 
     Attributes:
         role: `field`, or what it describes of others; of a dim, as in `roles.Role`.
-        because: the attribute or name that says so.
+        because: the attribute or name that states it.
     """
 
     role: str

@@ -127,3 +127,15 @@ def test_functions_without_a_derivative_are_refused_by_name(tmp_path):
         assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="compressed forms"):
         ExportConfig(derivatives=["jvp"], bits=8)
+
+
+class AtIndices(nn.Module):
+    def forward(self, x, i):
+        return x.gather(1, i.long())
+
+
+def test_an_index_out_of_range_of_the_examples_is_refused_by_name(tmp_path):
+    inputs = [ArraySpec("x", ("a",), (6,)), ArraySpec("i", ("b",), (1,))]
+    function = TracedFunction(AtIndices(), inputs, [ArraySpec("y", ("b",), (1,))])
+    with pytest.raises(ConfigError, match="cannot be differentiated"):
+        export([function], tmp_path / "m.so", ExportConfig(derivatives=["jvp"]))

@@ -133,6 +133,24 @@ def test_the_number_of_independent_errors_knows_cells_and_windows_that_are_alike
         assert 0.6 * expected < number < 1.6 * expected
 
 
+@pytest.mark.parametrize(("scatter", "independent", "alike"), [(0.5, 16, 2), (0.3, 12, 3)])
+def test_cells_of_small_and_of_large_spread_are_covered_alike(scatter, independent, alike):
+    """Mean over short records; the smallest RMS errors are also small by chance."""
+    lowest, highest = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        spreads = np.exp(scatter * rng.standard_normal(30))
+        errors = spreads * np.repeat(rng.standard_normal((independent, 2, 30)), alike, axis=0)
+        spread, quantiles = error_model(errors)
+        later = spreads * rng.standard_normal((400, 2, 30))
+        low, high = (quantiles[:, level, None] * spread for level in (1, -2))
+        inside = ((later >= low) & (later <= high)).mean(axis=(0, 1))[np.argsort(spread)]
+        lowest.append(inside[:10].mean())
+        highest.append(inside[-10:].mean())
+    assert abs(np.mean(lowest) - 0.9) < 0.008
+    assert abs(np.mean(highest) - 0.9) < 0.008
+
+
 @pytest.mark.parametrize("change", [0.0, 0.35])
 def test_intervals_hold_how_much_the_spread_of_cells_changes(change):
     """Mean over records of four periods, in each of which cells have another spread."""

@@ -20,3 +20,9 @@ def make_graph(nodes=50, edges=220, features=6, classes=3, seed=0):
 @pytest.fixture
 def graph():
     return make_graph()
+
+
+@pytest.fixture
+def larger_graph():
+    """A graph with many more nodes than that of the check."""
+    return make_graph(200, 2000)

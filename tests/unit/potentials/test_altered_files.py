@@ -259,7 +259,7 @@ def config(path):
     return PotentialConfig.model_validate(
         {
             "data": {"path": [str(path)]},
-            "model": MODEL,
+            "model": {**MODEL, "cutoff": 5.0},  # few frames may have no neighbour within 3.5 Å
             "loss": {"start_pref_v": 1.0},
             "training": {"steps": 1, "batch_size": 3},
         }

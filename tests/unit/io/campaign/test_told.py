@@ -1,4 +1,4 @@
-"""`inspect` tells what each variable and dim is taken for, and which attribute says so."""
+"""`inspect` tells what each variable and dim is taken for, and which attribute states it."""
 
 from __future__ import annotations
 
