@@ -24,7 +24,7 @@ _EMPTY = 1e-5
 _TEMPERATURE = 0.5  # at the start, as in the paper's code
 
 
-class PhysicsAttention(nn.Module):
+class SliceAttention(nn.Module):
     """One layer of attention among slices.
 
     Args:
@@ -106,7 +106,7 @@ class SliceTransformer(nn.Module):
         )
         self.before: nn.ModuleList = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
         self.attention: nn.ModuleList = nn.ModuleList(
-            PhysicsAttention(width, heads, slices) for _ in range(layers)
+            SliceAttention(width, heads, slices) for _ in range(layers)
         )
         self.perceptron: nn.ModuleList = nn.ModuleList(
             nn.Sequential(

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.physics_attention import PhysicsAttention, SliceTransformer
+from scitoolkit.graphs.physics_attention import SliceAttention, SliceTransformer
 
 
-def by_definition(layer: PhysicsAttention, x: torch.Tensor, heads: int) -> torch.Tensor:
+def by_definition(layer: SliceAttention, x: torch.Tensor, heads: int) -> torch.Tensor:
     """Equations 1 to 3 of Wu et al. (2024), head by head and slice by slice."""
     size = x.shape[1] // heads
     place, value, received = layer.place(x), layer.value(x), []
@@ -26,7 +26,7 @@ def by_definition(layer: PhysicsAttention, x: torch.Tensor, heads: int) -> torch
 @pytest.mark.parametrize(("heads", "slices"), [(1, 1), (2, 5), (4, 12)])
 def test_outputs_and_derivatives_are_those_of_the_definition(heads, slices):
     torch.manual_seed(0)
-    layer = PhysicsAttention(8, heads, slices).double()
+    layer = SliceAttention(8, heads, slices).double()
     x = torch.randn(23, 8, dtype=torch.float64, requires_grad=True)
     answers = [layer(x), by_definition(layer, x, heads)]
     torch.testing.assert_close(*answers)
@@ -51,7 +51,7 @@ def test_graphs_of_a_batch_do_not_see_each_other():
 
 
 def test_settings_that_cannot_be_built_are_refused():
-    from scitoolkit.graphs.models import PhysicsAttention as Settings
+    from scitoolkit.graphs.models import PhysicsAttention
 
     with pytest.raises((ConfigError, ValueError), match="no multiple of heads"):
-        Settings(hidden=10, heads=4)
+        PhysicsAttention(hidden=10, heads=4)
