@@ -124,6 +124,10 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return {
         f"{place}.{name}": x
         for place, part in module.named_modules()
-        for name, x in (*part._parameters.items(), *part._buffers.items(), *vars(part).items())
+        for name, x in (
+            *part.named_parameters(recurse=False, remove_duplicate=False),
+            *part.named_buffers(recurse=False, remove_duplicate=False),
+            *vars(part).items(),
+        )
         if isinstance(x, Tensor)
     }

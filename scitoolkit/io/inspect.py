@@ -62,8 +62,8 @@ def roles_in(path: Path) -> dict[str, Any]:
         return {"roles": {}, "dims": {}, "others": [], "remark": str(error)}
     roles, dims = roles_of_file(header)
     return {
-        "roles": {name: told._asdict() for name, told in roles.items()},
-        "dims": {name: told._asdict() for name, told in dims.items()},
+        "roles": {name: asdict(told) for name, told in roles.items()},
+        "dims": {name: asdict(told) for name, told in dims.items()},
         "others": arrays_without_numbers(header),
         "remark": "",
     }

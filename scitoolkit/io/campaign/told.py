@@ -7,7 +7,8 @@ training which variables are learned and which dim is the time. Source: CF Conve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import h5py
 
@@ -19,7 +20,8 @@ FIELD = "field"
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
-class Told(NamedTuple):
+@dataclass(frozen=True)
+class Told:
     """What a variable or dim is taken for.
 
     Attributes:
