@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import PositiveFloat
 
 from scitoolkit.core.config import Config
@@ -270,9 +271,11 @@ class Generator(Config):
         """Raise NumericalError if a variable of a data set is NaN or beyond the largest float."""
         for name, values in getattr(frames, "data_vars", {}).items():
             if values.dtype.kind == "f" and not abs(values).max(skipna=False) < float("inf"):
+                bad = ~np.isfinite(values.to_numpy())
+                frame = f", frame {np.argwhere(bad)[0][0]}" if bad.ndim else ""
                 raise NumericalError(
-                    f"{name} is not finite in {values.dtype}",
-                    where=f"generator {self.name}",
+                    f"NaN or Inf in {values.dtype}",
+                    where=f"generator {self.name}: {name}{frame}",
                     fix="fewer frames, or smaller initial values",
                 )
 
