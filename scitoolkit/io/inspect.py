@@ -55,11 +55,17 @@ def bytes_of(path: Path) -> int:
 
 
 def roles_in(path: Path) -> dict[str, Any]:
-    """Return the roles of a file's variables and dims, and the names of what holds no numbers."""
+    """Return the roles of a file's variables and dims, and the names of what holds no numbers.
+
+    None for formats without names of dims, such as .npz, which have no attributes either.
+    """
+    nothing: dict[str, Any] = {"roles": {}, "dims": {}, "others": [], "remark": ""}
+    if format_of(path).unnamed_dims:
+        return nothing
     try:
         header = read_header(path)
     except DataError as error:
-        return {"roles": {}, "dims": {}, "others": [], "remark": str(error)}
+        return {**nothing, "remark": str(error)}
     roles, dims = roles_of_file(header)
     return {
         "roles": {name: asdict(told) for name, told in roles.items()},
