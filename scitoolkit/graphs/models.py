@@ -221,20 +221,29 @@ class RGCN(NodeModelConfig):
         return _pyg().RGCNConv(inputs, outputs, self.relations or 1, num_bases=self.bases)
 
 
-class HGT(NodeModelConfig):
-    """Heterogeneous graph transformer (Hu et al. 2020), for types of nodes and edges."""
+class WithHeads(NodeModelConfig):
+    """A model whose hidden features are divided among heads of attention.
 
-    name: Literal["hgt"] = "hgt"
+    Attributes:
+        heads: of each layer; divides `hidden`.
+    """
+
     hidden: PositiveInt = 64
     heads: PositiveInt = 4
-    dropout: float = Field(default=0.2, ge=0, lt=1)
-    _graph: tuple[int, int, tuple[int, ...]] = PrivateAttr(default=(1, 1, (0,)))
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
         return self
+
+
+class HGT(WithHeads):
+    """Heterogeneous graph transformer (Hu et al. 2020), for types of nodes and edges."""
+
+    name: Literal["hgt"] = "hgt"
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    _graph: tuple[int, int, tuple[int, ...]] = PrivateAttr(default=(1, 1, (0,)))
 
     def for_graph(
         self,
@@ -327,29 +336,20 @@ class GAT(NodeModelConfig):
         return [*inner, layers.GATConv(last, outputs)]
 
 
-class PhysicsAttention(NodeModelConfig):
+class PhysicsAttention(WithHeads):
     """Attention among slices of the nodes (Transolver, Wu et al. 2024), for meshes and points.
 
     Edges are not read: positions belong to the features of the nodes (`data.positions=features`).
 
     Attributes:
-        heads: of each layer; divides `hidden`.
         slices: groups of nodes of each head that attend to each other.
     """
 
     reaches_all: ClassVar[bool] = True
     name: Literal["physics_attention"] = "physics_attention"
-    hidden: PositiveInt = 64
     layers: PositiveInt = 4
-    heads: PositiveInt = 4
     slices: PositiveInt = 32
     dropout: float = Field(default=0, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
-        return self
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """Return the model for `inputs` features and `outputs` outputs."""

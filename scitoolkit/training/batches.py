@@ -192,8 +192,8 @@ def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
 
 def _named(batch: Any) -> Batch:
     """Return a batch as a dict of tensors; the keys of a sequence are its positions or names."""
-    if isinstance(batch, tuple) and hasattr(batch, "_asdict"):
-        batch = batch._asdict()
+    if isinstance(batch, tuple) and (names := getattr(batch, "__match_args__", ())):
+        batch = dict(zip(names, batch, strict=True))  # a named tuple
     elif isinstance(batch, list | tuple):
         batch = {str(position): value for position, value in enumerate(batch)}
     if isinstance(batch, Mapping) and all(isinstance(v, Tensor) for v in batch.values()):

@@ -87,7 +87,6 @@ FOREIGN = {
     "_call_impl",  # of a module, past what `compile` put in its place
     "_getframe",  # of sys
     "_schema",  # of an operator
-    "_asdict",  # of a named tuple
 }
 
 
