@@ -9,7 +9,7 @@ inside with at least that probability. With one value a group this is split-conf
 
 Errors are a dataset of signed errors by the variables of the prediction, in the dims `group` and,
 for several values of a group, `point`. Along other dims, which are those of the prediction with
-their coordinates, each place has a width of its own.
+their coordinates, each place has a separate width.
 """
 
 from __future__ import annotations
