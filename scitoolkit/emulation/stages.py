@@ -63,11 +63,11 @@ from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
 from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.campaign.content import record_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.streamed import ReservoirLoader
 from scitoolkit.surrogate import Opened, Stages, Start, Trained, start
-from scitoolkit.surrogate.lifecycle import record_content
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 
@@ -275,7 +275,7 @@ class EmulationStages(Stages):
         if current_rank() == 0:
             text = json.dumps(statistics_of(opened).to_json(), indent=1) + "\n"
             write_atomic(run.path / "statistics.json", text)
-        record_content(run, opened.data.campaign, opened.data.where, resume=resume)
+        record_content(run.path, opened.data.campaign, opened.data.where, resume=resume)
 
     def calibrate(
         self, config: EmulationConfig, opened: Opened, model: AnyEmulator, folder: Path

@@ -12,7 +12,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.config import ClassWeight
 from scitoolkit.graphs.models import GINE, AnyModel
 from scitoolkit.graphs.targets import TargetName
-from scitoolkit.surrogate.config import IntervalsConfig
+from scitoolkit.surrogate.config import IntervalsConfig, TrainedStart
 from scitoolkit.training import TrainingConfig
 
 
@@ -101,6 +101,7 @@ class GraphSetConfig(SeededConfig):
             with the graph; `max`; `none` for a network that returns a row for each graph itself.
         members: number of networks, which differ in their seeds and whose mean is the prediction.
         intervals: of predicted values; each graph of the validation part counts once.
+        start: trained weights to start from, instead of random ones.
         weights_dtype: type in which weights are stored.
     """
 
@@ -111,6 +112,7 @@ class GraphSetConfig(SeededConfig):
     pooling: Literal["mean", "sum", "max", "none"] = "mean"
     members: PositiveInt = 1
     intervals: IntervalsConfig | None = None
+    start: TrainedStart | None = None
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig(epochs=50)
 

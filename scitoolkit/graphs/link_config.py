@@ -10,6 +10,7 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.graph_set_config import GraphShares
 from scitoolkit.graphs.models import GCN, AnyModel
+from scitoolkit.surrogate.config import TrainedStart
 from scitoolkit.training import TrainingConfig
 
 
@@ -37,6 +38,7 @@ class LinkConfig(SeededConfig):
         negatives: pairs without an edge that are drawn for each edge in each epoch.
         members: number of networks, which differ in their seeds and whose mean is the prediction.
         weights_dtype: type in which weights are stored.
+        start: trained weights to start from, instead of random ones.
         training: `batch_size` counts edges; each batch computes the whole graph once.
     """
 
@@ -48,4 +50,5 @@ class LinkConfig(SeededConfig):
     negatives: PositiveInt = 1
     members: PositiveInt = 1
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
+    start: TrainedStart | None = None
     training: TrainingConfig = TrainingConfig(epochs=50, batch_size=4096)
