@@ -139,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     install_hooks()
     sys.unraisablehook = _repeat_interruption
     _drop_foreign_backend()
+    _let_waiting_threads_sleep()
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
@@ -175,6 +176,17 @@ def _drop_foreign_backend() -> None:
         exists = False
     if not exists:
         del os.environ["MPLBACKEND"]
+
+
+def _let_waiting_threads_sleep() -> None:
+    """Let threads of OpenMP sleep at barriers, unless the environment states how they wait.
+
+    By default they spin for as long as another thread of the team takes. If a program beside this
+    one has that thread's core, a step of a small network takes a hundred times as long. Torch reads
+    the variable when it is imported, and ranks and worker processes inherit it.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
 def _repeat_interruption(unraisable: Any) -> None:
