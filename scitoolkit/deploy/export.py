@@ -43,9 +43,8 @@ from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, 
 SUFFIXES = (".c", ".so", SUFFIX)
 CALIBRATION = 256
 """Random samples for fitting a rounding, and as many others for its error, without data."""
-ACTIVATIONS = {8: 2e-3, 4: 5e-2, 2: 5e-2}
-"""Largest difference, relative to an output, due to quantised inputs of layers, by bits of the
-weights: inputs of 16 bits for 8-bit weights, otherwise of 8 bits."""
+ACTIVATIONS = {16: 2e-3, 8: 5e-2}
+"""Largest difference, relative to an output, due to quantised inputs of layers, by their bits."""
 
 
 def export(
@@ -131,7 +130,7 @@ def _written(
         notes["ranks"] = config.ranks
     if config.bits is not None:
         small = compress(functions, [calibration(f) for f in functions], config)
-        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
+        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.input_bits])
     measured = [held_out(f) for f in dense] if functions is not whole else []
     if measured:
         pairs = zip(functions, measured, strict=True)
