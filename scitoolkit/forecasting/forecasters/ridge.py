@@ -160,9 +160,9 @@ class PodRidgeConfig(ForecasterConfig):
 
     def build(self, setting: Setting) -> InFrame:
         """Return the unfitted model."""
-        kinds, season = (bool(self.increments),), 0
+        kinds, season = [bool(self.increments)], 0
         if self.increments == "season":
-            kinds, season = (False, True), setting.season
+            kinds, season = [False, True], setting.season
         size = setting.inputs, setting.leads
         ridges = [RidgeAutoregression(*size, increments=kind, season=season) for kind in kinds]
         inner = Average(ridges) if season else ridges[0]
