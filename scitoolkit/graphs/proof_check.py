@@ -130,6 +130,7 @@ class RankComparison:
 
         try:
             done = run_ranks(grid.size, work, Traffic)
+            self.sites.note_differences(grid.size)
         except threading.BrokenBarrierError:
             return refusal([], "the ranks deadlock", grid.size), np.inf
         except Exception:
