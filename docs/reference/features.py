@@ -165,7 +165,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "A committee is trained where it selects configurations: `data.teaching`."
     ),
     ("several networks", ("mesh_transport",)): ("Not built; train several runs by `--multirun`."),
-    ("intervals", ("superresolution", "mesh_transport", "graph_sets")): "Not built.",
+    ("intervals", ("superresolution",)): "Not built.",
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."
     ),

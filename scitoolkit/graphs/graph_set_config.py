@@ -12,6 +12,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.config import ClassWeight
 from scitoolkit.graphs.models import GINE, AnyModel
 from scitoolkit.graphs.targets import TargetName
+from scitoolkit.surrogate.config import IntervalsConfig
 from scitoolkit.training import TrainingConfig
 
 
@@ -99,6 +100,7 @@ class GraphSetConfig(SeededConfig):
         pooling: what makes one row of the nodes of a graph: `mean`; `sum`, for quantities that grow
             with the graph; `max`; `none` for a network that returns a row for each graph itself.
         members: number of networks, which differ in their seeds and whose mean is the prediction.
+        intervals: of predicted values; each graph of the validation part counts once.
         weights_dtype: type in which weights are stored.
     """
 
@@ -108,5 +110,12 @@ class GraphSetConfig(SeededConfig):
     model: AnyModel = GINE(hidden=64, layers=4, dropout=0, norm="batch")
     pooling: Literal["mean", "sum", "max", "none"] = "mean"
     members: PositiveInt = 1
+    intervals: IntervalsConfig | None = None
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig(epochs=50)
+
+    @model_validator(mode="after")
+    def _bounds_values(self) -> GraphSetConfig:
+        if self.data.target != "values":
+            refuse_unused(self, f"data.target: {self.data.target}", "intervals")
+        return self

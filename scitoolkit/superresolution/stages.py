@@ -57,7 +57,7 @@ from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate, descr
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.superresolution.traced import traced
 from scitoolkit.surrogate import Opened, Stages, Trained, load, open_checked
-from scitoolkit.surrogate.lifecycle import record_content
+from scitoolkit.surrogate.lifecycle import record_content, source_loader
 from scitoolkit.surrogate.opening import close
 from scitoolkit.surrogate.stages import Parts, Rows
 
@@ -201,15 +201,7 @@ class SuperresolutionStages(Stages):
             seed=config.seed + validates,
             pde_points=config.pde.points if config.pde.weight and not validates else 0,
         )
-        rank, shares = config.training.share_of_batch()
-        return BatchLoader(
-            source,
-            config.training.batch_size,
-            seed=config.training.seed,
-            shuffle=not validates,
-            rank=rank,
-            world_size=shares,
-        )
+        return source_loader(config.training, part, source)
 
     def describe(self, opened: Opened) -> Mapping[str, Any]:
         """Return fields, nodes before and after, and what the equations leave over."""

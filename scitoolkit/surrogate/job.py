@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.data_differences import problems
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job import Artifacts, Finding
+from scitoolkit.core.job import Finding
 from scitoolkit.core.lazy import load_name
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
@@ -108,15 +108,19 @@ class SurrogateJob(TrainingJob):
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Apply a surrogate to a file."""
+        from scitoolkit.io.fields import write_fields
+        from scitoolkit.surrogate import intervals
         from scitoolkit.surrogate.lifecycle import load
         from scitoolkit.surrogate.opening import close, open_checked
 
         trained = load(self.stages, self.config_class, directory)
         opened = open_checked(self.stages, trained.config, source, trained.facts)
         try:
-            self.stages.predict(trained.config, trained.model, opened, output)
+            fields = self.stages.predict(trained.config, trained.model, opened, output)
         finally:
             close(opened)
+        if fields is not None:
+            write_fields(intervals.around(fields, intervals.load(trained.folder)), output)
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
         """Return the surrogate as functions of arrays.
@@ -153,8 +157,3 @@ class SurrogateJob(TrainingJob):
             begun.close()
         numbers = {n: v for n, v in results.metrics.items() if isinstance(v, (int, float))}
         return {name: float(value) for name, value in numbers.items()}
-
-    def artifacts(self, directory: Path) -> Artifacts:
-        """Return the files to publish."""
-        del directory
-        return Artifacts()

@@ -32,14 +32,16 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.campaign import Campaign
 from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.fields import write_fields
-from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader
+from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader, Source
 from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.surrogate import intervals
 from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
 from scitoolkit.surrogate.opening import close, open_checked, source_path
 from scitoolkit.surrogate.stages import (
     Calibrates,
     Concludes,
     Ensembles,
+    Errs,
     Finalises,
     Indexes,
     Opened,
@@ -146,6 +148,8 @@ def start(
     try:
         facts, parts = stages.facts(config, data), stages.split(config, data)
         require_disjoint(parts, str(getattr(data, "where", path)))
+        if isinstance(stages, Errs) and config.intervals is not None:
+            intervals.require_enough(config.intervals.coverage, sizes(parts)["validation"])
         measured = stages.measure(config, data, parts["train"])
         if len(json.dumps(dict(measured))) > MEASURED_BYTES:
             raise ValueError("measured numbers above 16 MB: make them buffers of the model")
@@ -343,9 +347,15 @@ def save(
         dtype = str(getattr(config, "weights_dtype", _WHOLE))
         save_model(model, folder, begun.opened.measured, dtype)
     folder.save_facts(begun.opened.facts)
-    if isinstance(stages, Calibrates):
+    if isinstance(stages, (Calibrates, Errs)):
         model.load_state_dict(_full(folder, model))
-        stages.calibrate(config, begun.opened, model.eval(), folder.path)
+        model.eval()
+    if isinstance(stages, Calibrates):
+        stages.calibrate(config, begun.opened, model, folder.path)
+    if isinstance(stages, Errs) and config.intervals is not None:
+        opened = begun.opened
+        errors = stages.errors(config, model, opened.data, opened.parts["validation"])
+        intervals.save(intervals.calibrated(errors, config.intervals.coverage), folder)
     settled = None
     if isinstance(stages, Settles):
         settled = stages.settled(config, begun.opened.measured)
@@ -436,6 +446,10 @@ def evaluate(
             results, fields = stages.report(trained, opened, rows)
         else:
             results = stages.evaluate(trained.config, trained.model, opened, rows)
+        half = intervals.load(trained.folder)
+        if half is not None and isinstance(stages, Errs):
+            errors = stages.errors(trained.config, trained.model, opened, rows)
+            intervals.score(half, errors, results)
     finally:
         close(opened)
     if current_rank() == 0 and trained.folder.write_results(results, data) and fields is not None:
@@ -451,9 +465,14 @@ def array_loader(training: Any, part: str, **arrays: Any) -> BatchLoader:
         part: train or validation.
         arrays: (samples, ...) by the key of the batch.
     """
+    return source_loader(training, part, ArraySource(arrays))
+
+
+def source_loader(training: Any, part: str, source: Source) -> BatchLoader:
+    """Return the loader of the batches of this process, shuffled for the training part."""
     rank, shares = training.share_of_batch()
     return BatchLoader(
-        ArraySource(arrays),
+        source,
         training.batch_size,
         seed=training.seed,
         shuffle=part == "train",
