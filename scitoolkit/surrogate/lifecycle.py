@@ -139,7 +139,7 @@ def start(
         # Rank 0 opens first: it may write an index that the others read.
         on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
     former = _former(stages, config) if stages.start_settings and config.start else None
-    data = open_checked(stages, config, path, former and former.facts, keep=not sample)
+    data = open_checked(stages, config, path, former.facts if former else None, keep=not sample)
     try:
         facts, parts = stages.facts(config, data), stages.split(config, data)
         require_disjoint(parts, str(getattr(data, "where", path)))
@@ -160,8 +160,8 @@ def start(
 def _former(stages: Stages, config: Any) -> Trained:
     """Return the surrogate that a training starts from."""
     former = load(stages, type(config), find_content("surrogates", config.start.path))
-    settings = (c.model_dump(mode="json") for c in (former.config, config))
-    require_same(*settings, ["members", *stages.start_settings])
+    before, now = (c.model_dump(mode="json") for c in (former.config, config))
+    require_same(before, now, ["members", *stages.start_settings])
     return former
 
 
@@ -343,8 +343,8 @@ def save(
         opened = begun.opened
         errors = stages.errors(config, model, opened.data, opened.parts["validation"])
         intervals.save(intervals.calibrated(errors, config.intervals.coverage), folder)
-    settles = isinstance(stages, Settles)
-    settled = stages.settled(config, begun.opened.measured) if settles else None
+    measured = begun.opened.measured
+    settled = stages.settled(config, measured) if isinstance(stages, Settles) else None
     folder.finish(run, {**_stored_parts(begun.opened.parts), **record}, settled)
     return folder
 
