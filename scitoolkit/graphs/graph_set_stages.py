@@ -226,9 +226,8 @@ class GraphSetStages(GraphSetData, Stages):
         """Return the errors of values, each graph a group."""
         graphs = _scored_graphs(data, rows)
         values = outputs(config, model, data, graphs) - data.target[graphs]
-        return xr.Dataset(
-            {"value": (("group", "label"), values)}, {"label": range(values.shape[1])}
-        )
+        label = np.arange(values.shape[1])
+        return xr.Dataset({"value": (("group", "label"), values)}, {"label": label})
 
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path

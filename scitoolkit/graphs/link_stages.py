@@ -133,7 +133,6 @@ class LinkStages(LinkDataStages, Stages):
     """Stages of link prediction; data are a `LinkData`, samples are pairs with an edge."""
 
     start_settings = ("model", "width", "data.edge_inputs")
-    remeasured = ()
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return the sizes of the inputs, and whether edges have a direction."""

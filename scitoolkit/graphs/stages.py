@@ -54,7 +54,6 @@ class GraphStages(NodeData, Stages):
     """Stages of a job that trains on a graph, whose parts the processes hold."""
 
     start_settings = ("model", "data.normalise", "data.edge_inputs", "data.target")
-    remeasured = ()
 
     def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and names of the inputs, and moments of values."""
