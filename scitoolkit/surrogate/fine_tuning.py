@@ -48,16 +48,16 @@ def require_same(former: Mapping[str, Any], now: Mapping[str, Any], keys: Sequen
 
 
 def adopted(
-    measured: Mapping[str, Any], former: Mapping[str, Any], anew: Sequence[str]
+    measured: Mapping[str, Any], former: Mapping[str, Any], remeasured: Sequence[str]
 ) -> dict[str, Any]:
-    """Return measured numbers in which those of a trained model replace all but those of `anew`.
+    """Return measured numbers in which those of a trained model replace all but those of `remeasured`.
 
     Raises:
         ConfigError: another count, name or flag; only statistics, which are floats, may differ.
     """
-    counts = [k for k, v in former.items() if "." not in json.dumps(v) and k not in anew]
+    counts = [k for k, v in former.items() if "." not in json.dumps(v) and k not in remeasured]
     require_same(former, measured, counts)
-    return {**former, **{key: measured[key] for key in anew}}
+    return {**former, **{key: measured[key] for key in remeasured}}
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
