@@ -50,7 +50,12 @@ def require_same(former: Mapping[str, Any], now: Mapping[str, Any], keys: Sequen
 def adopted(
     measured: Mapping[str, Any], former: Mapping[str, Any], remeasured: Sequence[str]
 ) -> dict[str, Any]:
-    """Return measured numbers in which those of a trained model replace all but those of `remeasured`.
+    """Return the measured numbers of a trained model, but for some those of the new data.
+
+    Args:
+        measured: on the new data.
+        former: on those of the trained model.
+        remeasured: keys whose numbers are those of the new data.
 
     Raises:
         ConfigError: another count, name or flag; only statistics, which are floats, may differ.

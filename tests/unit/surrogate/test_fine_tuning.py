@@ -71,10 +71,10 @@ CASES = {
 }
 
 
-def trained(folder, domain, data, epochs=2, **sections):
+def trained(folder, domain, file, epochs=2, **sections):
     settings = {
         "domain": domain,
-        "data": {"path": str(data)},
+        "data": {"path": str(file)},
         "run": {"root": str(folder)},
         "training": {
             "epochs": epochs,
