@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,8 @@ from scitoolkit.training import current_rank, world_size
 
 CACHE = ".campaigns"
 """Folder next to the runs that caches indices and statistics."""
+EXAMINED = 20_000_000
+"""Number of values up to which `validate` reads the whole training part; of more a sample."""
 
 
 class EmulationStages(Stages):
@@ -116,6 +119,9 @@ class EmulationStages(Stages):
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         refuse_repeated_ends(config, data, blocks)
+        values = sum(math.prod(c.shape) for c in data.campaign.channels.values())
+        # Holes and masks that move are found where training meets them: where values are measured.
+        find_statistics(data, blocks, config, sample=values * sum(map(len, blocks)) > EXAMINED)
         grid = grid_of(config, data.layout)
         check_symmetries(config, data.layout)
         days_to_fit(config, data, blocks)

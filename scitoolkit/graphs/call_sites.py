@@ -82,6 +82,11 @@ class CallSites:
         key = (frame.f_code, frame.f_lasti, f"{name} of local rows at {_place(frame)}")
         self._results.setdefault(key, {}).setdefault(rank, []).append(numbers)
 
+    def forget(self) -> None:
+        """Forget what a trial before has taken, in which other modules may have seen local rows."""
+        self.local_count = ""
+        self._results.clear()
+
     def note_differences(self, ranks: int) -> None:
         """Note the first result that differs from rank to rank: it is of local rows."""
         for (*_, what), by_rank in self._results.items():
@@ -94,7 +99,9 @@ class CallSites:
 def _direct_caller() -> FrameType | None:
     """Return the frame of the user's code if it calls torch itself, not by another library."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and code_owner(frame.f_code) == "package":
+    inside = True
+    while inside and frame is not None and code_owner(frame.f_code) == "package":
+        inside = frame.f_code.co_name != "__torch_function__"  # called by a layer of the package
         frame = frame.f_back
     while frame is not None and (
         "torch" in Path(frame.f_code.co_filename).parts or frame.f_code.co_name == "maybe_num_nodes"

@@ -157,7 +157,10 @@ def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -
     if tag is None:
         return out
     if isinstance(out, tuple):
-        return put_tag(out[0], tag), out[1]
+        # Weights have a dimension of queries before that of keys; queries one of batches after it.
+        if (weights := out[1]) is not None:
+            put_tag(weights, replace(tag, dim=weights.dim() - 2 if tag.dim == 0 else 0, role=None))
+        return put_tag(out[0], tag), weights
     return put_tag(out, tag)
 
 
