@@ -21,7 +21,7 @@ from scitoolkit.deploy.library import Call
 
 LEVEL = 0.9
 """Probability that a further sample's largest change is within the bound."""
-MARGIN = 0.5
+MARGIN = 0.25
 """Width of the box beyond the measured inputs, relative to their range."""
 POOLED = 64
 """Least number of values for a range of an index of a dim, so that a further sample is in the box.
@@ -131,7 +131,7 @@ def in_measured_box(
     `MARGIN`, inside the box of the function.
 
     Args:
-        function: compressed.
+        function: before its compression.
         inputs: sets of inputs.
     """
     boxed = []
@@ -147,8 +147,7 @@ def in_measured_box(
                     limit = np.minimum(limit, values.max(others, keepdims=True)[0])
             limits.append(sign * limit)
         low, high = limits
-        with np.errstate(invalid="ignore"):
-            width = np.where(high > low, high - low, 0.0)
+        width = np.where(high > low, high - low, 0.0)
         if width.size and width.min() >= MARGIN * (high.max() - low.min()):  # one range is enough
             low, high, width = low.min(), high.max(), width.max()
         low, high = (

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +132,11 @@ def _written(
     if config.bits is not None:
         small = compress(functions, [calibration(f) for f in functions], config)
         functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.input_bits])
-    measured = [held_out(f) for f in dense] if functions is not whole else []
-    if measured:
-        pairs = zip(functions, measured, strict=True)
-        functions = [in_measured_box(f, [calibration(f), arrays]) for f, (arrays, _) in pairs]
+    if functions is not whole:
+        boxed = [in_measured_box(f, [calibration(f), held_out(f)[0]]) for f in dense]
+        # Without data drawn again, over the whole box.
+        measured = [held_out(f) for f in boxed]
+        functions = [replace(f, inputs=b.inputs) for f, b in zip(functions, boxed, strict=True)]
     coded = small.coded if small else None
     beside = None if config.weights is None else config.weights == "beside"
     source = generate(name, functions, target(config), coded, apart=apart, beside=beside)
