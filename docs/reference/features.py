@@ -160,7 +160,6 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("several networks", ("potentials",)): (
         "A committee is trained where it selects configurations: `data.teaching`."
     ),
-    ("several networks", ("mesh_transport",)): ("Not built; train several runs by `--multirun`."),
     ("intervals", ("superresolution",)): "Not built.",
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."

@@ -53,6 +53,8 @@ class MeshConfig(SeededConfig):
     """Configuration of a mesh job: trajectories, partition, model and training.
 
     Attributes:
+        members: number of networks, which differ in their seeds; the mean of their coefficients is
+            the scheme, so that a step is still linear and preserves constants.
         intervals: of rollouts, one width for each step; each trajectory counts once.
         start: trained weights to start from, instead of random ones.
         training: `batch_size` counts trajectories.
@@ -68,6 +70,7 @@ class MeshConfig(SeededConfig):
     split: TrajectorySplit = TrajectorySplit()
     graph: PartitionConfig = PartitionConfig()
     model: MeshModelConfig = MeshModelConfig()
+    members: PositiveInt = 1
     intervals: IntervalsConfig | None = None
     start: TrainedStart | None = None
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=60, batch_size=2)

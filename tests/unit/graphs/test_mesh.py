@@ -15,11 +15,15 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
+from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
-from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_job import MeshJob
+from scitoolkit.graphs.mesh_model import MeshTransport, step
 from scitoolkit.graphs.mesh_pictures import on_grid
+from scitoolkit.graphs.mesh_stages import MeshStages
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.surrogate import load, start
 from scitoolkit.testing.device import check_module, require_gpu
 from scitoolkit.testing.ranks import run_ranks
 from scitoolkit.training.ranks.communicator import SingleProcess
@@ -67,8 +71,6 @@ def dynamics(meshes, model, ranks=None, owner=None, grid=ProcessGrid(1)):  # noq
 
 
 def test_a_step_is_linear_and_leaves_constants_alone(file):
-    from scitoolkit.graphs.mesh_model import step
-
     task = dynamics(read_meshes(file), network())
     coefficients = task.coefficients(torch.tensor([0, 3])).detach()
     nodes = len(task.part.nodes)
@@ -333,3 +335,39 @@ def test_intervals_of_rollouts_cover_other_trajectories(tmp_path):
     path.write_text(json.dumps(settings))
     with pytest.raises(DataError, match="at least 19 samples"):
         api.check(path)
+
+
+def test_the_scheme_of_several_networks_is_their_mean(file, tmp_path):
+    """Also in a prediction; the first network begins as the network alone."""
+    import xarray as xr
+
+    settings = {
+        "domain": "mesh_transport",
+        "run": {"root": str(tmp_path)},
+        "data": {"path": str(file), "meshes": ["circle"]},
+        "split": {"validation": 1, "test": 1},
+        "model": {"hidden": 8, "rounds": 2},
+        "members": 2,
+        "training": {"epochs": 3, "batch_size": 2, "progress": False},
+    }
+    stages, config = MeshStages(), MeshConfig.model_validate(settings)
+    begun = start(stages, config)
+    alone = stages.build(config, None, {}, config.seed).state_dict()
+    assert all(torch.equal(t, alone[n]) for n, t in begun.model.members[0].state_dict().items())
+    begun.close()
+    path = tmp_path / "train.yaml"
+    path.write_text(json.dumps(settings))
+    run = api.run(path)
+    model = load(stages, MeshConfig, run.path).model
+    first, second = model.members
+    assert not torch.equal(first.decode.weight, second.decode.weight)
+    meshes, flows = read_meshes(file), np.arange(6)
+    tasks = [dynamics(meshes, network) for network in (first, second)]
+    mean = sum(t.coefficients(torch.from_numpy(flows)) for t in tasks) / 2
+    state = torch.from_numpy(meshes.tracer[:, 0]).T[:, :, None]
+    wanted = step(mean, state, tasks[0].part)[..., 0].T.detach().numpy()
+    with xr.open_dataset(api.predict(run.path, file, tmp_path / "rollout.nc")) as rolled:
+        np.testing.assert_allclose(rolled.tracer[0].values, wanted, atol=1e-5)
+    results = json.loads((run.path / "results.json").read_text())
+    assert results["metrics"]["error_ratio_circle"] > 0
+    assert len(MeshJob().traced(run.path)) == 2
