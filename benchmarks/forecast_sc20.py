@@ -21,11 +21,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 from _rolling_intervals import rolling_intervals
-from _standardised_error import standardised_error
+from _standardised_error import cross_validate, standardised_error
 
 from scitoolkit import forecasting as baselines
 from scitoolkit.core.errors import DataError
-from scitoolkit.forecasting import metrics, selection
+from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.windows import TimeSeries, all_windows
 from scitoolkit.io.time_axis import decimal_years
@@ -73,7 +73,7 @@ def candidates() -> dict:
 def select(train: TimeSeries):
     """Return (name, make, validation forecasts, validation error of every candidate)."""
     found = {
-        name: selection.cross_validate(make, [train], inputs=INPUTS, leads=LEADS)
+        name: cross_validate(make, [train], inputs=INPUTS, leads=LEADS)
         for name, make in candidates().items()
     }
     errors = {name: standardised_error(v) for name, v in found.items()}

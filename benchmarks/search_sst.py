@@ -28,10 +28,10 @@ import forecast_sc20 as sc20
 import numpy as np
 import torch
 from _rolling_intervals import rolling_intervals
-from _standardised_error import standardised_error
+from _standardised_error import Validated, standardised_error
 
 from scitoolkit import forecasting as baselines
-from scitoolkit.forecasting import metrics, selection
+from scitoolkit.forecasting import corrections, metrics
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.forecasters.climatology import last_anomaly
 from scitoolkit.forecasting.lstm import PodLSTM
@@ -161,7 +161,7 @@ def held_out_error(networks: list, held: list[Block]) -> float:
     """Return 1 - R² uniform of base + mean correction; that of the base is reported too."""
     truth = np.concatenate([b.truth for b in held])
     forecast = np.concatenate([corrected(block, networks) for block in held])
-    return standardised_error(selection.Validated(truth, forecast))
+    return standardised_error(Validated(truth, forecast))
 
 
 def corrected(block: Block, networks: list) -> np.ndarray:
@@ -266,7 +266,7 @@ def lead_factors(rows: list[dict]) -> np.ndarray:
         members = [correction(f["networks"][j, s], block.inputs) for f in rows for s in f["seeds"]]
         residual.append(block.residual)
         found.append(np.mean(members, axis=0))
-    return selection.lead_factors(np.concatenate(residual), np.concatenate(found))
+    return corrections.lead_factors(np.concatenate(residual), np.concatenate(found))
 
 
 def test(rows: list[dict]) -> dict:

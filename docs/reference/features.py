@@ -130,10 +130,6 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("fine-tuning from a trained model", ("forecasting",)): (
         "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
-    (
-        "fine-tuning from a trained model",
-        ("graphs", "mesh_transport", "graph_sets", "graph_links"),
-    ): ("Not built; `Trainer.fit` takes a loaded model from Python."),
     ("low rank from trained weights", ("superresolution",)): "Not built.",
     (
         "low rank from trained weights",
@@ -165,7 +161,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "A committee is trained where it selects configurations: `data.teaching`."
     ),
     ("several networks", ("mesh_transport",)): ("Not built; train several runs by `--multirun`."),
-    ("intervals", ("superresolution", "mesh_transport", "graph_sets")): "Not built.",
+    ("intervals", ("superresolution",)): "Not built.",
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."
     ),

@@ -127,7 +127,6 @@ app.add_typer(runs.app, name="runs")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of the outcome."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot display a character must not make a finished job fail.
@@ -139,7 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     install_hooks()
     sys.unraisablehook = _repeat_interruption
     _drop_foreign_backend()
-    code = run_cli(arguments)
+    _let_waiting_threads_sleep()
+    code = run_cli(sys.argv[1:] if arguments is None else arguments)
     from scitoolkit.core.processes import leave
 
     leave(code)
@@ -177,6 +177,17 @@ def _drop_foreign_backend() -> None:
         del os.environ["MPLBACKEND"]
 
 
+def _let_waiting_threads_sleep() -> None:
+    """Let threads of OpenMP sleep at barriers, unless the environment states how they wait.
+
+    By default they spin for as long as another thread of the team takes. If a program beside this
+    one has that thread's core, a step of a small network takes a hundred times as long. Torch reads
+    the variable when it is imported, and ranks and worker processes inherit it.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
 def _repeat_interruption(unraisable: Any) -> None:
     """Raise a KeyboardInterrupt again that arrived inside a callback, where it is swallowed."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
@@ -201,7 +212,7 @@ def run_cli(arguments: Sequence[str]) -> int:
         # A call of `app` itself would replace `sys.excepthook`.
         outcome = typer.main.get_command(app)(list(arguments), standalone_mode=False)
         if outcome == EXIT_INTERRUPTED:  # typer's answer to KeyboardInterrupt
-            return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)
+            raise KeyboardInterrupt
         return outcome if isinstance(outcome, int) else EXIT_OK
     except ScitoolkitError as error:
         return _fail(error.exit_code, str(error), type(error).__name__, as_json)
@@ -235,9 +246,7 @@ def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
 
 
 def _usage_message(error: typer.BadParameter) -> str:
-    message = error.format_message()
-    context = error.ctx
-    words = ["scitoolkit"]
+    message, context, words = error.format_message(), error.ctx, ["scitoolkit"]
     while context is not None and context.parent is not None:
         words.insert(1, str(context.info_name))
         context = context.parent

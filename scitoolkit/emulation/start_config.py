@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import DataPath
-from scitoolkit.surrogate.start_config import TrainedStart
+from scitoolkit.surrogate.config import TrainedStart
 
 
 class EmulatorStart(TrainedStart):

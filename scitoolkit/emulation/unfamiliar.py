@@ -6,7 +6,7 @@ import numpy as np
 
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator, members_of
-from scitoolkit.surrogate.familiar import warn_if_far
+from scitoolkit.io.familiar import warn_if_far
 
 
 def warn_if_unfamiliar(emulator: AnyEmulator, data: Data, sample: int) -> None:

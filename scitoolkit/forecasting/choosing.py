@@ -34,6 +34,8 @@ NEAR = 3.0
 """Families whose error exceeds the least error by this factor are not cross-validated."""
 MOST_WORK = 15_000
 """Multiplications per step above which a family is fitted only if selected by name."""
+WHOLE = 0.05
+"""Largest distance of the steps of a season from a whole number."""
 STACKED = 4
 STACKING_GAIN = 0.001
 
@@ -89,7 +91,8 @@ def setting_of(
     data: FieldData, parts: FieldSplits, rank: int, config: ForecastingConfig
 ) -> Setting:
     """Return the setting, with the largest number of harmonics that the time steps resolve."""
-    years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
+    segments = data.segments(parts.fit_steps)
+    years = np.concatenate([s.years for s in segments])
     # The dim of concatenated variables is not a spatial one: it has no neighbours.
     whole = bool(data.grid.values.all()) and VARIABLE not in data.grid.dims
     return Setting(
@@ -102,7 +105,16 @@ def setting_of(
         rows=len(parts.fit_steps),
         seed=config.seed,
         parameters=data.parameters,
+        season=_season(max((s.years for s in segments), key=len)),
     )
+
+
+def _season(years: Array) -> int:
+    """Return the steps of a year, or of the season that is counted; 0 if no whole number of 2."""
+    if not resolvable_harmonics(years):
+        return 0
+    steps = (len(years) - 1) / float(years[-1] - years[0])  # months differ: the mean step counts
+    return round(steps) if abs(steps - round(steps)) < WHOLE and round(steps) >= 2 else 0
 
 
 def choose_harmonics(

@@ -15,6 +15,7 @@ from scitoolkit.forecasting.checks import coded_ranges
 from scitoolkit.forecasting.choosing import Chooser, FamilyBest, Selection, setting_of
 from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.corrections import lead_factors
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import CodedSnapshots, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
@@ -26,7 +27,6 @@ from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.network_config import FIXED_BASES
 from scitoolkit.forecasting.pod import POD
-from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, TimeSeries
 
@@ -286,6 +286,7 @@ def _record(
         "held_out_rmse": rmse_per_lead(errors, 0 * errors, weights).tolist(),
         "base_candidates": selection.tried,
         "steps": {k: [s.start, s.stop] for k, s in prepared.parts.steps.items()},
+        "simulations": len(prepared.data.simulations),
         "held_out_quantiles": surrogate.quantiles.tolist(),
         "modes": len(surrogate.modes),
         "pod": pod_record(prepared.pod),

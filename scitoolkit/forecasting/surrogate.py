@@ -133,6 +133,7 @@ class ForecastSurrogate:
                     "rows",
                     "seed",
                     "parameters",
+                    "season",
                 )
             },
         }

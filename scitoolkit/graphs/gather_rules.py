@@ -134,17 +134,8 @@ RULES: dict[str, Rule] = {
     "gather": _gather,
     "__getitem__": _getitem,
     **dict.fromkeys(
-        (
-            "scatter_add_",
-            "scatter_add",
-            "index_add_",
-            "index_add",
-            "scatter_reduce_",
-            "scatter_reduce",
-            "scatter_",
-            "scatter",
-            "index_reduce_",
-        ),
+        """scatter_add_ scatter_add index_add_ index_add scatter_reduce_ scatter_reduce scatter_
+        scatter index_reduce_""".split(),
         _scatter,
     ),
 }

@@ -133,6 +133,7 @@ _SEQUENCES = ("gru", "lstm", "rnn_relu", "rnn_tanh")  # batch_first is their las
 # Aggregations sort messages and group them by target. All messages of a target are on one rank, so
 # that its own order is that of each group; whether it is read in another way, the proof tells.
 _ORDERS_EDGES = ("sort", "argsort", "take_along_dim")
+_CASTS = ("double", "float", "half", "to", "type", "type_as")
 _TO_PYTHON = ("numpy", "tolist", "__array__", "__dlpack__")
 
 
@@ -203,16 +204,18 @@ def _real_values(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     return args, {key: _total(a) if key in keys else a for key, a in kwargs.items()}
 
 
-def makes_numbers(name: str, args: Any, kwargs: Any, out: Any) -> bool:
-    """Return whether a result is integers, not rows, that are computed from a local row count."""
-    if not isinstance(out, Tensor) or out.is_floating_point() or tag_of(out) is not None:
+def reads_places(name: str, args: Any, kwargs: Any, out: Any) -> bool:
+    """Return whether numbers of local nodes are compared with, or become, those of all ranks."""
+    every = (*args, *kwargs.values())
+    tags = [tag for a in every if (tag := tag_of(a)) is not None]
+    if not isinstance(out, Tensor) or not any(tag.role or tag.is_place for tag in tags):
         return False
-    if name not in _VALUES and not computes(name):
-        return False
-    places, keys = _VALUES.get(name, (0, 1, 2)), ("fill_value", "data", "other", "value")
-    values = [a for place, a in enumerate(args) if place in places]
-    values += [a for key, a in kwargs.items() if key in keys]
-    return any(isinstance(a, DistributedCount) for a in flat(values))
+    if name in _CASTS:
+        return out.is_floating_point()
+    # Sums and multiples, such as offsets of a second set of nodes, are numbers of local nodes.
+    reads = computes(name) and name.strip("_").lstrip("ri") not in ("add", "sub", "mul")
+    other = any(tag_of(a) is None and not isinstance(a, DistributedCount) for a in every)
+    return other and (reads or name in ("isin", "bucketize", "searchsorted"))
 
 
 def acts_by_row(name: str, args: Any, kwargs: Any, nodes: Tensor) -> bool:

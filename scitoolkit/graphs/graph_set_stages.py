@@ -22,13 +22,14 @@ from scitoolkit.graphs.graph_set_data import GraphSetData
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns, passed
 from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
 from scitoolkit.graphs.losses import class_sums, class_weights, label_sums, predictions, value_sums
+from scitoolkit.graphs.stages import measured_of
 from scitoolkit.graphs.targets import TARGETS
-from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.reporting.parity import parity
 from scitoolkit.surrogate import Opened, Stages
-from scitoolkit.surrogate.ensemble import members_of
-from scitoolkit.surrogate.sections import compared, parity
+from scitoolkit.surrogate.lifecycle import source_loader
+from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -69,8 +70,15 @@ class GraphSetTask:
         return int(batch["num_graphs"])
 
 
+_READ = ("target", "columns", "integers", "positions", "reference")
+"""Settings of the data that the meaning of weights depends on."""
+
+
 class GraphSetStages(GraphSetData, Stages):
     """Stages of models of whole graphs; data are a `StackedGraphs`, samples are graphs."""
+
+    start_settings = ("model", "pooling", *(f"data.{key}" for key in _READ))
+    remeasured = ("mean", "class_weights")
 
     def measure(self, config: GraphSetConfig, data: StackedGraphs, rows: Rows) -> Mapping[str, Any]:
         """Return sizes, moments and categories of the inputs and moments of the target."""
@@ -146,15 +154,7 @@ class GraphSetStages(GraphSetData, Stages):
         """Return batches of graphs."""
         rows = np.asarray(opened.parts[part], np.int64)
         source = _batches(config, opened.data, rows, opened.measured)
-        rank, shares = config.training.share_of_batch()
-        return BatchLoader(
-            source,
-            config.training.batch_size,
-            seed=config.training.seed,
-            shuffle=part == "train",
-            rank=rank,
-            world_size=shares,
-        )
+        return source_loader(config.training, part, source)
 
     def describe(self, opened: Opened) -> Mapping[str, Any]:
         """Return the sizes of the graphs, and the inputs of the model."""
@@ -177,11 +177,8 @@ class GraphSetStages(GraphSetData, Stages):
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, rows: Rows | None
     ) -> Results:
         """Compare with the mean or majority, and with a linear model of the composition."""
-        labelled = np.flatnonzero(data.learned.known(data.target))
-        graphs = labelled if rows is None else np.asarray(rows, np.int64)
-        if not len(graphs):
-            raise DataError("no labelled graphs to evaluate on", where=data.where)
-        target, measured = data.learned, _measured(model)
+        graphs = _scored_graphs(data, rows)
+        target, measured = data.learned, measured_of(model)
         if data.num_outputs > measured["outputs"]:
             raise DataError(
                 f"{data.num_outputs} {data.target_name}",
@@ -223,24 +220,39 @@ class GraphSetStages(GraphSetData, Stages):
             results.figures.append(parity(f"{what} of graphs", pairs, unit, points))
         return results
 
+    def errors(
+        self, config: GraphSetConfig, model: Any, data: StackedGraphs, rows: Rows | None
+    ) -> xr.Dataset:
+        """Return the errors of values, each graph a group."""
+        graphs = _scored_graphs(data, rows)
+        values = outputs(config, model, data, graphs) - data.target[graphs]
+        label = np.arange(values.shape[1])
+        return xr.Dataset({"value": (("group", "label"), values)}, {"label": label})
+
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
-    ) -> None:
-        """Write a row for each graph: class and probabilities, labels, or values."""
+    ) -> xr.Dataset:
+        """Return a row for each graph: class and probabilities, labels, or values."""
         answers = outputs(config, model, data, np.arange(len(data)))
         target = TARGETS[config.data.target]
-        dataset = xr.Dataset(
+        return xr.Dataset(
             target.variables(answers, "graph"),
             coords={"graph": np.arange(len(data)), "label": np.arange(answers.shape[1])},
             attrs={"title": f"{config.data.target} of the graphs of {Path(data.where).name}"},
         )
-        write_fields(dataset, output)
 
 
-def _measured(model: Any) -> Mapping[str, Any]:
-    first = members_of(model)[0]
-    assert isinstance(first, GraphSetModel)
-    return first.measured
+def _scored_graphs(data: StackedGraphs, rows: Rows | None) -> np.ndarray:
+    """Return the graphs to evaluate on, all with a target if `rows` is None.
+
+    Raises:
+        DataError: there are none.
+    """
+    labelled = np.flatnonzero(data.learned.known(data.target))
+    graphs = labelled if rows is None else np.asarray(rows, np.int64)
+    if not len(graphs):
+        raise DataError("no labelled graphs to evaluate on", where=data.where)
+    return graphs
 
 
 @torch.no_grad()
@@ -248,7 +260,7 @@ def outputs(
     config: GraphSetConfig, model: Any, data: StackedGraphs, graphs: np.ndarray
 ) -> np.ndarray:
     """Return probabilities or values of some graphs, shape (len(graphs), outputs)."""
-    measured, device = _measured(model), device_of(model)
+    measured, device = measured_of(model), device_of(model)
     source = _batches(config, data, graphs, measured)
     parts = []
     for first in range(0, len(graphs), config.training.batch_size):

@@ -96,7 +96,7 @@ def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | 
     """Return the tag of rows selected by a mask or an index."""
     rows = tag_of(part)
     if part.dtype != torch.bool:
-        return rows and replace(rows, dim=place + rows.dim, role=None)
+        return rows and replace(rows, dim=place + rows.dim, role=None, is_place=False)
     rows = rows or here
     if rows is None:
         return None

@@ -35,8 +35,8 @@ from scitoolkit.graphs import (
 from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.gathered_functions import (
     acts_by_row,
-    makes_numbers,
     on_all_rows,
+    reads_places,
     with_totals,
 )
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
@@ -159,8 +159,10 @@ class Distributed(TorchFunctionMode):
         args, kwargs = with_totals(name, *positional(name, args, kwargs))
         self._refuse_writes(func, name, args, kwargs)
         out = self._called(func, name, args, kwargs, is_property)
-        if makes_numbers(name, args, kwargs, out):
-            self._local.note_plain_count(f"{name} of x.size(0)")
+        if self._sites is not None and self._local.ranks.size > 1:
+            self._sites.record(self._local.ranks.rank, name, out)
+            if reads_places(name, args, kwargs, out):
+                self._local.note_plain_count(f"{name} of numbers of nodes")
         return out
 
     def _called(self, func: Any, name: str, args: Any, kwargs: Any, is_property: bool) -> Any:

@@ -14,30 +14,16 @@ from scitoolkit.ops.node_dropout import node_dropout
 from scitoolkit.training.ranks.collectives import SumOverRanks
 
 _SELU_LIMIT = 1.7580993408473766  # minus the value of SELU at -infinity
-_ATTENTION: dict[str, tuple[str, ...]] = {
-    "scaled_dot_product_attention": (
-        "query",
-        "key",
-        "value",
-        "attn_mask",
-        "dropout_p",
-        "is_causal",
-    ),
-    "multi_head_attention_forward": (
-        "query",
-        "key",
-        "value",
-        "embed_dim_to_check",
-        "num_heads",
-        "in_proj_weight",
-        "in_proj_bias",
-        "bias_k",
-        "bias_v",
-        "add_zero_attn",
-        "dropout_p",
-        "out_proj_weight",
-        "out_proj_bias",
-    ),
+_ATTENTION: dict[str, list[str]] = {
+    name: names.split()
+    for name, names in (
+        ("scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal"),
+        (
+            "multi_head_attention_forward",
+            """query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k
+            bias_v add_zero_attn dropout_p out_proj_weight out_proj_bias""",
+        ),
+    )
 }
 
 
@@ -124,16 +110,7 @@ def _letters(equation: str, dims: list[int]) -> tuple[list[str], str]:
 
 
 def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    names = (
-        "input",
-        "running_mean",
-        "running_var",
-        "weight",
-        "bias",
-        "training",
-        "momentum",
-        "eps",
-    )
+    names = "input running_mean running_var weight bias training momentum eps".split()
     x, mean, var, weight, bias, training, momentum, eps = arguments(names, args, kwargs)
     tag = tag_of(x)
     if tag is not None and tag.dim == 1 and local.ranks.size > 1:
@@ -180,7 +157,10 @@ def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -
     if tag is None:
         return out
     if isinstance(out, tuple):
-        return put_tag(out[0], tag), out[1]
+        # Weights have a dimension of queries before that of keys; queries one of batches after it.
+        if (weights := out[1]) is not None:
+            put_tag(weights, replace(tag, dim=weights.dim() - 2 if tag.dim == 0 else 0, role=None))
+        return put_tag(out[0], tag), weights
     return put_tag(out, tag)
 
 

@@ -21,7 +21,6 @@ from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.link_data import ASKED, LinkData, LinkDataStages
 from scitoolkit.graphs.pairs import common_neighbours, ranking
-from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
 from scitoolkit.surrogate.sections import compared
@@ -133,6 +132,8 @@ def _cross_entropy(right: Tensor, wrong: Tensor) -> Tensor:
 class LinkStages(LinkDataStages, Stages):
     """Stages of link prediction; data are a `LinkData`, samples are pairs with an edge."""
 
+    start_settings = ("model", "width", "data.edge_inputs")
+
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return the sizes of the inputs, and whether edges have a direction."""
         inputs = data.graph.inputs
@@ -213,8 +214,8 @@ class LinkStages(LinkDataStages, Stages):
             label="mean reciprocal rank",
         )
 
-    def predict(self, config: LinkConfig, model: Any, data: LinkData, output: Path) -> None:
-        """Write the probability of an edge for each pair that the file asks for.
+    def predict(self, config: LinkConfig, model: Any, data: LinkData, output: Path) -> xr.Dataset:
+        """Return the probability of an edge for each pair that the file asks for.
 
         Raises:
             DataError: the file asks for none.
@@ -223,7 +224,7 @@ class LinkStages(LinkDataStages, Stages):
             raise DataError("no pairs to score", where=data.where, allowed=f"a key {ASKED}, (2, n)")
         telling = np.ones(data.graph.num_edges, bool)
         logits = _logits(model, data, telling, data.asked)
-        dataset = xr.Dataset(
+        return xr.Dataset(
             {
                 "probability": ("pair", 1 / (1 + np.exp(-logits)), {"units": "1"}),
                 "sender": ("pair", data.asked[:, 0]),
@@ -231,7 +232,6 @@ class LinkStages(LinkDataStages, Stages):
             },
             attrs={"title": f"edges of {Path(data.where).name}"},
         )
-        write_fields(dataset, output)
 
 
 def _subgraph(graph: Graph, edges: np.ndarray) -> Graph:

@@ -28,32 +28,14 @@ from scitoolkit.graphs.tags import (
 )
 from scitoolkit.training.ranks.collectives import FetchHalo, GatherRows, gather_counts
 
-_KEEPS_PLACES = {
-    "view",
-    "reshape",
-    "expand",
-    "expand_as",
-    "clone",
-    "to",
-    "long",
-    "contiguous",
-    "unsqueeze",
-    "squeeze",
-    "detach",
-    "repeat",
-    "repeat_interleave",
-    "flatten",
-    "t",
-    "T",
-    "transpose",
-    "view_as",
-    "broadcast_to",
-    "chunk",
-    "split",
-    "requires_grad_",
-    "masked_select",
-    "int",
-}
+_KEEPS_PLACES = frozenset(
+    """view reshape expand expand_as clone to long contiguous unsqueeze squeeze detach repeat
+    repeat_interleave flatten t T transpose view_as broadcast_to chunk split requires_grad_
+    masked_select int""".split()
+)
+
+
+_MAKES_PLACES = ("arange", "range", "nonzero", "argwhere")
 
 
 class LocalRows:
@@ -109,19 +91,33 @@ class LocalRows:
                 tag = its_tag if result is a else after(name, its_tag, a, result, args)
                 if tag is not None:
                     keeps = name in _KEEPS_PLACES
-                    put_tag(result, as_index(tag, result) if keeps else replace(tag, role=None))
+                    tag = as_index(tag, result) if keeps else replace(tag, role=None)
+                    place = name in _MAKES_PLACES or (name == "where" and len(args) == 1)
+                    place |= tag.is_place and name != "embedding" and result.dtype != torch.bool
+                    put_tag(result, replace(tag, is_place=place))
                     break
             else:
-                self._by_count(result, args, kwargs)
+                self._by_count(result, name, args, kwargs)
         return out
 
-    def _by_count(self, out: Tensor, args: Any, kwargs: Any) -> None:
+    def _by_count(self, out: Tensor, name: str, args: Any, kwargs: Any) -> None:
         """Tag a tensor created from the size of a distributed dimension, such as zeros."""
         for count in flat((args, tuple(kwargs.values()))):
             # A `RowCount` is an int that remembers its dimension: zeros(x.size(0), 8) are rows of
             # nodes, and zeros(41, 8) with the same number are not.
-            if isinstance(count, RowCount) and count in out.shape and tag_of(out) is None:
-                put_tag(out, Tag(list(out.shape).index(count), count.tag.ids))
+            if not isinstance(count, RowCount) or count not in out.shape:
+                continue
+            if tag_of(out) is None:
+                put_tag(
+                    out,
+                    Tag(
+                        list(out.shape).index(count),
+                        count.tag.ids,
+                        is_place=name in _MAKES_PLACES,
+                    ),
+                )
+            elif self.ranks.size > 1:
+                self.note_plain_count(f"{name} of x.size(0) twice")
 
     def need_all(self, tag: Tag | None) -> None:
         """Refuse a result of the rows of all ranks, of which only a section is given.
@@ -131,6 +127,8 @@ class LocalRows:
         """
         if tag is not None and tag.is_section and self.ranks.size > 1:
             raise Unsupported("rows `x[a:b]` of nodes or edges joined with those of other ranks")
+        if tag is not None and tag.is_place and self.ranks.size > 1:
+            self.note_plain_count("a number of all places, as in arange(x.size(0)).max(),")
 
     def extended(self, x: Tensor, dim: int) -> Tensor:
         """Return the rows followed by halo rows."""

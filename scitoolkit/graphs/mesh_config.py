@@ -11,6 +11,7 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.strategy import GraphTrainingConfig
+from scitoolkit.surrogate.config import IntervalsConfig, TrainedStart
 
 
 class MeshDataConfig(Config):
@@ -51,7 +52,10 @@ class MeshModelConfig(Config):
 class MeshConfig(SeededConfig):
     """Configuration of a mesh job: trajectories, partition, model and training.
 
-    `training.batch_size` counts trajectories.
+    Attributes:
+        intervals: of rollouts, one width for each step; each trajectory counts once.
+        start: trained weights to start from, instead of random ones.
+        training: `batch_size` counts trajectories.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -64,4 +68,6 @@ class MeshConfig(SeededConfig):
     split: TrajectorySplit = TrajectorySplit()
     graph: PartitionConfig = PartitionConfig()
     model: MeshModelConfig = MeshModelConfig()
+    intervals: IntervalsConfig | None = None
+    start: TrainedStart | None = None
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=60, batch_size=2)

@@ -27,7 +27,6 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_pictures import final_maps
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.io.fields import write_fields
 from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.sections import against_steps, curves
 from scitoolkit.surrogate.stages import Rows
@@ -40,6 +39,9 @@ NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 class MeshStages(MeshFiles, Stages):
     """Stages of a job that trains on the first trajectories and is scored on the last ones."""
+
+    start_settings = ("model.hidden", "model.rounds", "model.stages")
+    remeasured = ("meshes",)
 
     def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
         """Return the names of the training meshes, for reports."""
@@ -99,12 +101,26 @@ class MeshStages(MeshFiles, Stages):
         """Roll out on each mesh of the file."""
         return _scored(model, data, rows, ())[0]
 
+    def errors(
+        self, config: MeshConfig, model: MeshTransport, data: MeshFile, rows: Rows | None
+    ) -> xr.Dataset:
+        """Return the errors of rollouts on the meshes of the training, each trajectory a group."""
+        flows = np.arange(data.geometry.num_flows) if rows is None else np.array(rows)
+        names, trained = data.geometry.names, config.data.meshes
+        errors = []
+        for name in [n for n in names if trained is None or n in trained] or names:
+            meshes = read_meshes(data.path, [name])
+            truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
+            errors.append(_dynamics(model, meshes).rollout(flows, len(truth)).numpy() - truth)
+        tracer = (("step", "group", "point"), np.concatenate(errors, axis=2))
+        return xr.Dataset({"tracer": tracer}, {"step": np.arange(1, len(tracer[1]) + 1)})
+
     def predict(
         self, config: MeshConfig, model: MeshTransport, data: MeshFile, output: Path
-    ) -> None:
+    ) -> xr.Dataset | None:
         """Roll out every trajectory from its initial state; nodes of all meshes in turn.
 
-        With several processes, each advances its part of the meshes; rank 0 gathers and writes.
+        With several processes, each advances its part of the meshes; rank 0 gathers and returns.
         """
         ranks, shape = join(), data.geometry
         settings = config.graph.model_copy(update={"owner": None})
@@ -116,15 +132,15 @@ class MeshStages(MeshFiles, Stages):
         steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
         log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
         states = task.whole_rollout(flows, steps)
-        if states is not None:
-            names = np.array(shape.names)[shape.mesh]
-            dims, units = ("step", "trajectory", "node"), {"units": "1"}
-            dataset = xr.Dataset(
-                {"tracer": (dims, states.numpy(), units)},
-                coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
-                attrs={"title": f"rollouts on the meshes of {data.path.name}"},
-            )
-            write_fields(dataset, output)
+        if states is None:
+            return None
+        names = np.array(shape.names)[shape.mesh]
+        dims, units = ("step", "trajectory", "node"), {"units": "1"}
+        return xr.Dataset(
+            {"tracer": (dims, states.numpy(), units)},
+            coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
+            attrs={"title": f"rollouts on the meshes of {data.path.name}"},
+        )
 
     def traced(
         self, config: MeshConfig, facts: DataFacts | None, model: MeshTransport
@@ -141,13 +157,7 @@ def _scored(
     errors, last = {}, {}
     for name in data.geometry.names:
         meshes = read_meshes(data.path, [name])
-        part = GraphPart(
-            meshes.graph,
-            np.zeros(meshes.graph.num_nodes, np.int64),
-            ProcessGrid(1),
-            SingleProcess(),
-        )
-        states = _rollouts(MeshDynamics(model, meshes, part), meshes, flows)
+        states = _rollouts(_dynamics(model, meshes), meshes, flows)
         errors[name] = _errors(states, meshes, flows)
         # Only the last step of the first trajectory is drawn.
         truth = meshes.tracer[flows[0], -1]
@@ -159,6 +169,13 @@ def _scored(
     maps, fields = final_maps(shape, last[worst], rival, data.geometry.num_times - 1)
     results.figures.insert(0, maps)
     return results, fields
+
+
+def _dynamics(model: MeshTransport, meshes: MeshSet) -> MeshDynamics:
+    """Return the task of whole meshes in this process alone."""
+    owner = np.zeros(meshes.graph.num_nodes, np.int64)
+    part = GraphPart(meshes.graph, owner, ProcessGrid(1), SingleProcess())
+    return MeshDynamics(model, meshes, part)
 
 
 def _rollouts(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:

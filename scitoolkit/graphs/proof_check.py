@@ -96,6 +96,8 @@ class RankComparison:
     ) -> tuple[ConfigError | None, float]:
         """Run on simulated ranks; return an error or None, and the largest difference."""
         graph, owner, grid = trial.graph, trial.owner, trial.grid
+        if not seed:
+            self.sites.forget()
         failed: list[tuple[Trace, Exception]] = []
         gradients = "gradient of the input" in reference.rows
 
@@ -130,6 +132,7 @@ class RankComparison:
 
         try:
             done = run_ranks(grid.size, work, Traffic)
+            self.sites.note_differences(grid.size)
         except threading.BrokenBarrierError:
             return refusal([], "the ranks deadlock", grid.size), np.inf
         except Exception:
@@ -221,7 +224,7 @@ class RankComparison:
                 if number >= len(trace.outputs) or trace.outputs[number][0] != name:
                     return name
                 own = trace.outputs[number][1]
-                here = wanted[nodes] if len(wanted) == num_nodes else wanted
+                here = wanted[nodes] if wanted.shape[:1] == (num_nodes,) else wanted
                 floor = self._precision.floor * float(wanted.abs().max())
                 if own.shape != here.shape:
                     continue  # rows that the layer has on this rank only

@@ -100,14 +100,21 @@ def _generator(function: Any, *arguments: Any, **kwargs: Any) -> Any:
 
 
 def _with_tags(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return a function that gives its arguments the tags of the last of `arguments`."""
-    tags = [tag_of(a) for a in arguments]
+    """Return a function that gives its arguments the tags of the last of `arguments`.
+
+    Integers are `arguments` themselves: a copy of the edges would not be known as the edges.
+    """
+    last = [a if _is_integer(a) else tag_of(a) for a in arguments]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        own = tags[len(tags) - len(args) :]
-        return function(*(_tagged(a, tag) for a, tag in zip(args, own, strict=True)), **kwargs)
+        own = zip(args, last[len(last) - len(args) :], strict=True)
+        return function(*(b if _is_integer(b) else _tagged(a, b) for a, b in own), **kwargs)
 
     return call
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_floating_point()
 
 
 def _tagged(value: Any, tag: Tag | None) -> Any:

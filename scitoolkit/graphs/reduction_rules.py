@@ -39,6 +39,8 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     if local.ranks.size == 1:
         return func(*args, **kwargs)
     local.need_all(tag)
+    if tag.role is not None:
+        local.note_plain_count(f"{name} of numbers of nodes")
     # A mean is a sum over all ranks by a count over all ranks: means of ranks with unequal numbers
     # of rows do not average to it.
     if name == "sum" or (name == "mean" and x.is_floating_point()):
@@ -160,59 +162,18 @@ def _layer_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
 RULES: dict[str, Rule] = {
     "layer_norm": _layer_norm,
     **dict.fromkeys(
-        (
-            "aminmax",
-            "bincount",
-            "corrcoef",
-            "cov",
-            "histc",
-            "kthvalue",
-            "mode",
-            "tensordot",
-            "topk",
-        ),
+        """aminmax bincount corrcoef cov histc kthvalue mode tensordot topk""".split(),
         _gathered_along,
     ),
     **dict.fromkeys(
-        (
-            "sum",
-            "mean",
-            "std",
-            "var",
-            "norm",
-            "linalg_norm",
-            "linalg_vector_norm",
-            "amax",
-            "amin",
-            "max",
-            "min",
-            "prod",
-            "median",
-            "any",
-            "all",
-            "logsumexp",
-            "argmax",
-            "argmin",
-            "nanmean",
-            "nansum",
-            "quantile",
-            "std_mean",
-            "var_mean",
-            "count_nonzero",
-        ),
+        """sum mean std var norm linalg_norm linalg_vector_norm amax amin max min prod median
+        any all logsumexp argmax argmin nanmean nansum quantile std_mean var_mean
+        count_nonzero""".split(),
         _reduce,
     ),
     **dict.fromkeys(
-        (
-            "softmax",
-            "log_softmax",
-            "softmin",
-            "cumsum",
-            "cumprod",
-            "normalize",
-            "instance_norm",
-            "logcumsumexp",
-        ),
+        """softmax log_softmax softmin cumsum cumprod normalize instance_norm
+        logcumsumexp""".split(),
         _along,
     ),
 }

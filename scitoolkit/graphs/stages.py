@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ from scitoolkit.graphs.sampling import sampled_loader, sampled_task
 from scitoolkit.graphs.targets import TARGETS
 from scitoolkit.graphs.task import task_of
 from scitoolkit.graphs.worst import degree_bars, worst_table
-from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.ensemble import members_of
@@ -52,6 +52,8 @@ log: Logger = get_logger(__name__)
 
 class GraphStages(NodeData, Stages):
     """Stages of a job that trains on a graph, whose parts the processes hold."""
+
+    start_settings = ("model", "data.normalise", "data.edge_inputs", "data.target")
 
     def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and names of the inputs, and moments of values."""
@@ -88,6 +90,9 @@ class GraphStages(NodeData, Stages):
     def task(self, config: GraphConfig, opened: Opened, model: nn.Module) -> Task:
         """Return loss and metrics of the labelled nodes of all processes, or of a batch."""
         own = opened.data.own
+        if config.start is not None and own.moments is not None:
+            mean, deviation = (np.array(opened.measured[n]) for n in ("mean", "deviation"))
+            own = replace(own, moments=(mean, deviation))
         if config.sampling is not None:
             return sampled_task(config, own, model)
         log.info("%d local nodes of %d, %s", len(own.part.nodes), own.part.num_nodes, own.part.grid)
@@ -144,17 +149,16 @@ class GraphStages(NodeData, Stages):
         chosen = [part for part in SPLITS if rows is None or set(rows) & set(numbered[part])]
         return _scored(config, model, data, chosen, {})
 
-    def predict(self, config: GraphConfig, model: Any, data: NodeGraph, output: Path) -> None:
-        """Write classes, labels or values of all nodes, with probabilities; see `Target`."""
+    def predict(self, config: GraphConfig, model: Any, data: NodeGraph, output: Path) -> xr.Dataset:
+        """Return classes, labels or values of all nodes, with probabilities; see `Target`."""
         answers = None if data.stored is None else _inferred_by_parts(config, model, data)
         if answers is None:
             answers = _inferred(config, model, data)
-        dataset = xr.Dataset(
+        return xr.Dataset(
             TARGETS[config.data.target].variables(answers),
             coords={"node": np.arange(len(answers)), "label": np.arange(answers.shape[1])},
             attrs={"title": f"{config.data.target} of the nodes of {data.path.name}"},
         )
-        write_fields(dataset, output)
 
 
 @torch.no_grad()
@@ -164,7 +168,7 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
     Deterministic, without sampling.
     """
     graph = data.whole
-    measured = _measured(model)
+    measured = measured_of(model)
     _require_inputs(config, measured, data)
     # Folders of former versions lack these numbers: their models read no types of nodes, so that
     # none is allowed; those of edges cannot be compared.
@@ -187,7 +191,7 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
 def _inferred_by_parts(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray | None:
     """Out-of-core inference on a partitioned graph; None if the model does not support it."""
     assert data.stored is not None
-    _require_inputs(config, _measured(model), data)
+    _require_inputs(config, measured_of(model), data)
     if why := out_of_core.why_not(members_of(model)[0], data.inputs):
         log.warning("%s: the whole graph is read into memory", why)
         return None
@@ -208,7 +212,8 @@ def _mean(model: nn.Module, answer: Callable[[nn.Module], torch.Tensor]) -> torc
     return outputs[0] if len(outputs) == 1 else torch.stack(outputs).mean(0)
 
 
-def _measured(model: Any) -> Mapping[str, Any]:
+def measured_of(model: Any) -> Mapping[str, Any]:
+    """Return what was measured on the training data, which a model of graphs holds."""
     first: Any = members_of(model)[0]
     measured: Mapping[str, Any] = first.measured
     return measured
@@ -231,7 +236,7 @@ def _require_inputs(config: GraphConfig, measured: Mapping[str, Any], data: Node
 
 def _postprocessed(config: GraphConfig, model: Any, out: torch.Tensor) -> np.ndarray:
     """Return probabilities, or values in their original unit."""
-    mean, deviation = (_measured(model).get(key, ()) for key in ("mean", "deviation"))
+    mean, deviation = (measured_of(model).get(key, ()) for key in ("mean", "deviation"))
     return predictions(config.data.target, out, mean, deviation)
 
 
@@ -244,7 +249,7 @@ def _scored(
 ) -> Results:
     """Return the scores on some parts, the last of which is judged."""
     averages, graph = _inferred(config, model, data), data.whole
-    outputs = _measured(model)["outputs"]
+    outputs = measured_of(model)["outputs"]
     target, name = graph.learned, config.model.name
     if graph.num_classes > outputs:
         raise DataError(
@@ -278,7 +283,7 @@ def _scored(
         f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
     ]
     if record and record["processes"] > 1:
-        summary.append(f"Trained on {_processes(record['processes'])} ({record['grid']}).")
+        summary.append(f"Trained on {record['processes']} processes ({record['grid']}).")
     nodes = graph.parts[judged]
     truth, answers = graph.known_labels[nodes], decided[name][nodes]
     return Results(
@@ -301,10 +306,6 @@ def _scored(
             degree_bars(target, truth, answers, graph.in_degrees()[nodes], judged),
         ],
     )
-
-
-def _processes(number: int) -> str:
-    return f"{number} process{'es' * (number != 1)}"
 
 
 def _figures(

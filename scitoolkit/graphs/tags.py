@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import index
@@ -11,6 +12,8 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+
+from scitoolkit.graphs.code_owner import code_owner
 
 _NAME = "_scitoolkit_tag"
 SOURCE, TARGET, EITHER = "source", "target", "either"
@@ -28,12 +31,14 @@ class Tag:
             halo, `target` indices are local nodes; a tuple with an entry per row of an edge_index.
         is_section: whether the entries are those between two constants, as in `x[:64]`. They are
             other rows than the plain model's, and on the small graph of the check all rows.
+        is_place: whether the values follow from places among the local rows, as of `arange(n)`.
     """
 
     dim: int
     ids: Tensor | None = None
     role: str | tuple[str, ...] | None = None
     is_section: bool = False
+    is_place: bool = False
 
 
 class DistributedCount(int):
@@ -97,19 +102,21 @@ class TotalCount(int):
         return int.__hash__(self)
 
     def __eq__(self, other: Any) -> bool:
+        if isinstance(other, TotalCount) or self.local is None or self.local != other:
+            return int.__eq__(self, other) is True
         # Layers compare sizes with the largest index + 1, which is a local number.
-        return int.__eq__(self, other) is True or (
-            not isinstance(other, TotalCount) and self.local is not None and self.local == other
-        )
+        in_library = code_owner(sys._getframe(1).f_code) != "user"
+        return in_library or int.__eq__(self, other) is True
 
     def __ne__(self, other: Any) -> bool:
-        return not self == other
+        in_library = code_owner(sys._getframe(1).f_code) != "user"
+        return not (self == other if in_library else int.__eq__(self, other) is True)
 
-    def __abs__(self) -> TotalCount:
-        return self
+    def __abs__(self) -> Any:
+        return self if index(self) >= 0 else -self
 
-    def __round__(self, digits: Any = 0) -> TotalCount:
-        return self
+    def __round__(self, digits: Any = 0) -> Any:
+        return round(index(self), digits) if digits else self
 
     def __neg__(self) -> Any:
         return self._computed(operator.sub, 0, self)
@@ -195,7 +202,7 @@ def after(name: str, tag: Tag, argument: Tensor, out: Tensor, args: Any) -> Tag 
     """
     dim = _moved(name, tag.dim, argument, out, args)
     if dim is None:
-        return None
+        return _merged(tag, argument, out) if _MOVES.get(name) is _reshaped else None
     # Fewer or more rows than before are other rows, whose numbers are unknown.
     ids = tag.ids if out.size(dim) == argument.size(tag.dim) else None
     return replace(tag, dim=dim, ids=ids)
@@ -227,6 +234,31 @@ def _reshaped(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
     sizes = dict(enumerate(flat(args[1:])))
     stated = [p for p in places if isinstance(sizes.get(p), DistributedCount) or sizes.get(p) == -1]
     return next(iter(stated or places), None)
+
+
+def _merged(tag: Tag, argument: Tensor, out: Tensor) -> Tag | None:
+    """Return the tag of rows that a reshape joins with the features after them, or parts again.
+
+    Row r of n features becomes the rows r n, ..., r n + n - 1, as in `x.view(-1, 3)` of x (N, 6).
+    """
+    before, size = math.prod(argument.shape[: tag.dim]), argument.size(tag.dim)
+    for dim in range(out.dim()):
+        rows = out.size(dim)
+        if math.prod(out.shape[:dim]) != before or min(rows, size) == 0:
+            continue
+        if rows % size == 0 and rows > size:
+            ids = tag.ids
+            if ids is not None:
+                places = torch.arange(rows // size, device=ids.device)
+                ids = (ids[:, None] * len(places) + places).flatten()
+            return Tag(dim, ids)
+        if size % rows == 0 and tag.ids is not None:
+            parts = tag.ids.view(rows, -1)
+            first = parts[:, :1]
+            whole = first + torch.arange(size // rows, device=first.device)
+            if bool((parts == whole).all() and (first % (size // rows) == 0).all()):
+                return Tag(dim, first.flatten() // (size // rows))
+    return None
 
 
 def _transposed(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
@@ -269,23 +301,11 @@ def _selected(dim: int, argument: Tensor, out: Tensor, args: Any) -> int | None:
 
 
 _MOVES: dict[str, Callable[..., int | None]] = {
-    "t": _transposed,
-    "T": _transposed,
-    "H": _transposed,
-    "mT": _transposed,
-    "mH": _transposed,
-    "adjoint": _transposed,
-    "transpose": _transposed,
-    "swapaxes": _transposed,
-    "swapdims": _transposed,
+    **dict.fromkeys("t T H mT mH adjoint transpose swapaxes swapdims".split(), _transposed),
+    **dict.fromkeys(("movedim", "moveaxis"), _moved_dim),
+    **dict.fromkeys("view reshape flatten unflatten".split(), _reshaped),
     "permute": _permuted,
-    "movedim": _moved_dim,
-    "moveaxis": _moved_dim,
     "unsqueeze": _unsqueezed,
     "squeeze": _squeezed,
     "select": _selected,
-    "view": _reshaped,
-    "reshape": _reshaped,
-    "flatten": _reshaped,
-    "unflatten": _reshaped,
 }

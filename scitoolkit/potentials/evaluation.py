@@ -15,7 +15,8 @@ from scitoolkit.core.results import Bars, Figure, Lines, Multiples, Results, Ser
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import finite_arrays
-from scitoolkit.surrogate.sections import parity, weakest
+from scitoolkit.reporting.parity import parity
+from scitoolkit.surrogate.sections import weakest
 
 MILLI = 1e3
 BASELINES = {"pair potential": "pair_potential", "zero force": "zero_force"}

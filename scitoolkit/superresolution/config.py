@@ -18,7 +18,7 @@ from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.io.campaign.split import CampaignSplit
-from scitoolkit.surrogate.start_config import TrainedStart
+from scitoolkit.surrogate.config import TrainedStart
 from scitoolkit.training.config import TrainingConfig
 
 

@@ -13,9 +13,9 @@ from scitoolkit.superresolution.facts import require_like
 from scitoolkit.superresolution.network import FieldNetwork
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 from scitoolkit.surrogate import Trained
+from scitoolkit.surrogate.config import TrainedStart
 from scitoolkit.surrogate.ensemble import member_seeds
 from scitoolkit.surrogate.fine_tuning import freeze
-from scitoolkit.surrogate.start_config import TrainedStart
 
 
 def trained_members(

@@ -16,6 +16,7 @@ from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.io.familiar import warn_if_far
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import ModelConfig
 from scitoolkit.superresolution.differentiate import is_even
@@ -26,7 +27,6 @@ from scitoolkit.superresolution.mirrors import EncodedMirrors, Reflection, refle
 from scitoolkit.superresolution.network import FieldNetwork, Header
 from scitoolkit.superresolution.task import Physics
 from scitoolkit.surrogate.ensemble import Members, members_of
-from scitoolkit.surrogate.familiar import warn_if_far
 from scitoolkit.surrogate.lifecycle import rebuilt, save_model
 
 Array = np.ndarray

@@ -108,7 +108,17 @@ class DataStages(Protocol):
 
 
 class Stages(DataStages, Protocol):
-    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
+    """What a domain writes. `build` reads no data: the same call makes and loads a model.
+
+    Attributes:
+        start_settings: dotted keys of the settings that the meaning of weights depends on, for
+            domains with a section `start` whose weights are adopted as they are.
+        remeasured: keys of `measure` that a training from `start` measures on the new data; the
+            others are those of the weights.
+    """
+
+    start_settings: Sequence[str] = ()
+    remeasured: Sequence[str] = ()
 
     def measure(self, config: Any, data: Any, rows: Rows) -> Mapping[str, Any]:
         """Measure on training samples what `build` needs beyond configuration and facts.
@@ -145,8 +155,8 @@ class Stages(DataStages, Protocol):
     def evaluate(self, config: Any, model: Any, data: Any, rows: Rows | None) -> Results:
         """Score a trained model on some samples; on all if `rows` is None."""
 
-    def predict(self, config: Any, model: Any, data: Any, output: Path) -> None:
-        """Write predictions."""
+    def predict(self, config: Any, model: Any, data: Any, output: Path) -> xr.Dataset | None:
+        """Write predictions, or return them to be written; None also where another process does."""
 
 
 @runtime_checkable
@@ -163,6 +173,14 @@ class Calibrates(Protocol):
 
     def calibrate(self, config: Any, opened: Opened, model: Any, folder: Path) -> None:
         """Write what was measured on the validation part, such as intervals, into the folder."""
+
+
+@runtime_checkable
+class Errs(Protocol):
+    """Stages whose predictions have intervals, with a section `intervals` of the configuration."""
+
+    def errors(self, config: Any, model: Any, data: Any, rows: Rows | None) -> xr.Dataset:
+        """Return the errors of predictions on some samples or on all; see `intervals`."""
 
 
 @runtime_checkable

@@ -36,9 +36,8 @@ def wave_series(steps: int = 240, seed: int = 0) -> TimeSeries:
 
 def wave_setting() -> Setting:
     """Return the setting of `wave_series`."""
-    return Setting(
-        INPUTS, LEADS, np.ones(CELLS), rank=4, harmonics=2, shape=(CELLS,), rows=200, seed=0
-    )
+    # Six steps are the second harmonic of the season, and the longest that the inputs hold.
+    return Setting(INPUTS, LEADS, np.ones(CELLS), 4, 2, (CELLS,), rows=200, season=6)
 
 
 class ForecasterContract:

@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, T
 from torch.utils.data import IterableDataset as Iterable
 
 from scitoolkit.core.errors import ScitoolkitError
-from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank, world_size
+from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank
 from scitoolkit.training.launch import launch, leave
 from scitoolkit.training.processes import gather_objects, process_group
 
@@ -435,7 +436,12 @@ def trained(
     """Return the outcomes, by strategy and situation, of trainings on `ranks` processes."""
     settings = {strategy: STRATEGIES[strategy] for strategy in strategies}
     text = json.dumps({"folder": str(folder), "settings": settings, "names": names})
-    assert launch(ranks, [text], module=Path(__file__).stem) == 0
+    code = launch(ranks, [text], module=Path(__file__).stem)
+    if code:
+        # The assertions of helpers and of other processes have no message of pytest's.
+        files = sorted(folder.glob(f"{ranks}-*.txt"))
+        reports = "\n".join(f"rank {f.stem}: {f.read_text()}" for f in files)
+        raise AssertionError(f"exit code {code} of {ranks} ranks, {strategies}:\n{reports}")
     stored = torch.load(folder / f"{ranks}.pt")
     return {s: {n: stored[f"{s}/{n}"] for n in names or SITUATIONS} for s in strategies}
 
@@ -509,22 +515,47 @@ def outcome(name: str, settings: dict) -> dict:
     return {"state": state, "best": trainer.best, "validations": seen.validations}
 
 
-def main() -> int:
-    torch.set_num_threads(1)
-    options = json.loads(sys.argv[1])
+def different(outcomes: list[dict[str, dict]]) -> dict[str, list[str]]:
+    """Return what each rank ended with, of the situations in which the ranks do not agree."""
+    ends = {
+        name: [f"{o[name].get('error')}: {o[name].get('text', '')}"[:300] for o in outcomes]
+        for name in outcomes[0]
+    }
+    return {
+        name: texts for name, texts in ends.items() if len({t.split(":")[0] for t in texts}) > 1
+    }
+
+
+def all_outcomes(options: dict, report: Path) -> dict[str, dict]:
     out: dict[str, dict] = {}
     with process_group(TrainingConfig(timeout_seconds=30, batch_size=BATCH)):
         for label, settings in options["settings"].items():
             for name in options.get("names") or SITUATIONS:
+                report.write_text(f"killed in {label}/{name}, after {len(out)} situations")
                 out[f"{label}/{name}"] = outcome(name, settings)
-        errors = gather_objects({key: o.get("error") for key, o in out.items()})
-    assert all(e == errors[0] for e in errors), [
-        (k, [e[k] for e in errors]) for k in out if len({e[k] for e in errors}) > 1
-    ]
+        ends = {key: {k: o.get(k) for k in ("error", "text")} for key, o in out.items()}
+        differ = different(gather_objects(ends))
+        assert not differ, f"the ranks end differently: {differ}"
     threads = [Path(f"/proc/self/task/{n}/comm").read_text() for n in os.listdir("/proc/self/task")]
-    assert not any("gloo" in t for t in threads), "threads that may abort the process at its end"
-    if current_rank() == 0:
-        torch.save(out, Path(options["folder"]) / f"{world_size()}.pt")
+    gloo = [name for name in threads if "gloo" in name]
+    assert not gloo, f"threads that may abort the process at its end: {gloo} of {threads}"
+    return out
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    options = json.loads(sys.argv[1])
+    folder = Path(options["folder"])
+    report = folder / f"{os.environ.get('WORLD_SIZE', 1)}-{os.environ.get('RANK', 0)}.txt"
+    try:
+        out = all_outcomes(options, report)
+    except BaseException:
+        reached = report.read_text() if report.exists() else "before the first situation"
+        report.write_text(f"{reached}\n{traceback.format_exc()}")
+        raise
+    report.write_text("ended")
+    if report.stem.endswith("-0"):
+        torch.save(out, folder / f"{report.stem.removesuffix('-0')}.pt")
     return 0
 
 

@@ -49,6 +49,7 @@ class Setting:
         rows: number of training steps.
         seed: of random components.
         parameters: number of cells of each simulation parameter; these are the last cells.
+        season: steps of the main season; 0 without one or if they are no whole number.
     """
 
     inputs: int
@@ -60,6 +61,7 @@ class Setting:
     rows: int = 0
     seed: int = 0
     parameters: tuple[int, ...] = ()
+    season: int = 0
 
     @property
     def modes(self) -> int:

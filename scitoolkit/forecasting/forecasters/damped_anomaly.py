@@ -30,6 +30,10 @@ from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
 PATTERNS = 3
 SHRINKAGES = (3.0, 10.0)
 CROSS_FITS = (1, 3)
+TREND_CROSS_FIT = 2
+"""Halves, so that every anomaly is that of a trend extrapolated from the other half, as those of
+forecasts are. A trend interpolated between other blocks is surer than the one that is forecast,
+and its anomalies return to it sooner: where the trend changes, forecasts would miss the level."""
 
 
 class DampedAnomaly(Forecaster):
@@ -275,7 +279,8 @@ class DampedAnomalyConfig(ForecasterConfig):
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different memories, cross-fits and shrinkages."""
         memories = dict.fromkeys([(), _memory(setting.inputs)])
-        return self.fill(memory=list(memories), folds=CROSS_FITS, shrinkage=SHRINKAGES)
+        folds = (TREND_CROSS_FIT,) if self.trend else CROSS_FITS
+        return self.fill(memory=list(memories), folds=folds, shrinkage=SHRINKAGES)
 
     def tune_harmonics(
         self, options: Sequence[int], error: Callable[[ForecasterConfig], float]

@@ -9,6 +9,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.plugins import Choice
+from scitoolkit.forecasting.forecasters.average import Average
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
@@ -31,6 +32,9 @@ class RidgeAutoregression(Forecaster):
         folds: number of validation blocks.
         increments: whether inputs and outputs are differences from the last input, so that the
             forecast follows a level or a trend that leaves the range of the record.
+        season: steps of a season: outputs, and inputs if `increments`, are differences from the
+            means of the same phases over the whole seasons of the inputs, so that the forecast
+            follows a season that changes. 0 for none.
     """
 
     alphas_default: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -42,11 +46,13 @@ class RidgeAutoregression(Forecaster):
         alphas: Sequence[float] = (),
         folds: int = 4,
         increments: bool = False,
+        season: int = 0,
     ) -> None:
         self.inputs: int = inputs
         self.leads: int = leads
         self.folds: int = folds
         self.increments: bool = increments
+        self.season: int = season
         self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
 
     def fit(self, segments: Sequence[TimeSeries], memo: Memo | None = None) -> RidgeAutoregression:
@@ -90,16 +96,23 @@ class RidgeAutoregression(Forecaster):
             )
             for s in long
         ]
-        x = np.concatenate([_with_one(self._relative(w.input_values())) for w in windows])
-        targets = [w.targets() - self._last(w.input_values()) for w in windows]
-        return x, np.concatenate([y.reshape(len(y), -1) for y in targets])
+        x, y = [], []
+        for w in windows:
+            before, after = self._references(w.input_values())
+            x.append(_with_one(w.input_values() - before))
+            y.append((w.targets() - after).reshape(len(w), -1))
+        return np.concatenate(x), np.concatenate(y)
 
-    def _last(self, inputs: Array) -> Array | float:
-        """Return the last inputs (window, 1, channel) if increments are forecast, else 0."""
-        return inputs[:, -1:] if self.increments else 0.0
-
-    def _relative(self, inputs: Array) -> Array:
-        return inputs - self._last(inputs) if self.increments else inputs
+    def _references(self, inputs: Array) -> tuple[Array | float, Array | float]:
+        """Return what inputs (window, inputs, channel) and outputs are differences from."""
+        if not self.season:
+            last = inputs[:, -1:] if self.increments else 0.0
+            return last, last
+        whole = self.inputs // self.season * self.season
+        periods = inputs[:, -whole:].reshape(len(inputs), -1, self.season, inputs.shape[2])
+        phases = periods.mean(axis=1)
+        before = phases[:, np.arange(-self.inputs, 0) % self.season]
+        return before if self.increments else 0.0, phases[:, np.arange(self.leads) % self.season]
 
     def predict(self, windows: Windows) -> Array:
         """Return the forecast, (window, lead, channel)."""
@@ -108,9 +121,9 @@ class RidgeAutoregression(Forecaster):
     def forecast(self, inputs: Array) -> Array:
         """Return the forecast (window, lead, channel) of inputs (window, inputs, channel)."""
         scaled = (inputs - self.mean_) / self.scale_
-        x = _with_one(self._relative(scaled))
-        out = (x @ self.weights_).reshape(len(inputs), self.leads, -1) + self._last(scaled)
-        return out * self.scale_ + self.mean_
+        before, after = self._references(scaled)
+        out = (_with_one(scaled - before) @ self.weights_).reshape(len(inputs), self.leads, -1)
+        return (out + after) * self.scale_ + self.mean_
 
 
 def _with_one(inputs: Array) -> Array:
@@ -132,7 +145,9 @@ class PodRidgeConfig(ForecasterConfig):
     Attributes:
         base: forecaster outside the modes; None for the climatology.
         increments: whether changes from the last input are forecast instead of values, for a few
-            series whose level wanders.
+            series whose level wanders. `season`: changes from the means of the same phases of the
+            season in the inputs, for a few series whose season changes, as the mean of two
+            regressions, on the inputs and on their differences from these means.
     """
 
     title: ClassVar[str] = "POD ridge"
@@ -141,27 +156,36 @@ class PodRidgeConfig(ForecasterConfig):
 
     name: Literal["pod_ridge"] = "pod_ridge"
     base: Annotated[ForecasterConfig, Choice(forecasters)] | None = None
-    increments: bool = False
+    increments: bool | Literal["season"] = False
 
     def build(self, setting: Setting) -> InFrame:
         """Return the unfitted model."""
-        ridge = RidgeAutoregression(setting.inputs, setting.leads, increments=self.increments)
-        return InFrame(Modes(setting), ridge, self.base.build(setting) if self.base else None)
+        kinds, season = [bool(self.increments)], 0
+        if self.increments == "season":
+            kinds, season = [False, True], setting.season
+        size = setting.inputs, setting.leads
+        ridges = [RidgeAutoregression(*size, increments=kind, season=season) for kind in kinds]
+        inner = Average(ridges) if season else ridges[0]
+        return InFrame(Modes(setting), inner, self.base.build(setting) if self.base else None)
 
     @classmethod
     def variants(cls) -> list[ForecasterConfig]:
         """Return the climatology and the damped anomaly outside the modes."""
-        return [cls(base=DampedAnomalyConfig.tuned()), cls(), cls(increments=True)]
+        with_base = cls(base=DampedAnomalyConfig.tuned())
+        return [with_base, cls(), cls(increments=True), cls(increments="season")]
 
     def compares(self, setting: Setting) -> bool:
         """Return whether there are few cells, if increments are forecast."""
         return not self.increments or setting.few_series
 
     def refuses(self, setting: Setting) -> str:
-        """Return the reason of the base."""
+        """Return a reason if the inputs hold no season, or that of the base."""
+        if self.increments == "season" and not 2 <= setting.season <= setting.inputs:
+            return f"the {setting.inputs} input steps hold no season of whole steps"
         return self.base.refuses(setting) if self.base else ""
 
     def titled(self) -> str:
         """Return the name in tables."""
-        ridge = f"{self.title} of increments" if self.increments else self.title
+        kind = {False: "", True: " of increments", "season": " of seasonal increments"}
+        ridge = f"{self.title}{kind[self.increments]}"
         return f"{self.base.titled() if self.base else 'climatology'} + {ridge}"

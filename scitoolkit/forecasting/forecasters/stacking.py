@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.plugins import Choice
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
@@ -20,8 +20,8 @@ from scitoolkit.forecasting.forecasters.base import (
     prefixed,
     within,
 )
-from scitoolkit.forecasting.selection import cross_validate
-from scitoolkit.forecasting.windows import Array, TimeSeries, Windows
+from scitoolkit.forecasting.judging import Judge, blocked
+from scitoolkit.forecasting.windows import Array, TimeSeries, Windows, join_windows
 
 
 class Stacking(Forecaster):
@@ -52,15 +52,15 @@ class Stacking(Forecaster):
         return self
 
     def _find_weights(self, segments: Sequence[TimeSeries]) -> Array:
-        errors = []
-        for config in self.configs:
-            held_out = cross_validate(
-                partial(config.build, self.setting),
-                segments,
-                inputs=self.setting.inputs,
-                leads=self.setting.leads,
+        folds = blocked(segments, self.setting)
+        if not folds:
+            raise DataError(
+                "the record is too short for the weights of a stacking",
+                allowed=f"at least {3 * (self.setting.inputs + self.setting.leads)} steps",
+                fix="a longer file, smaller `inputs` and `leads`, or forecaster.weights",
             )
-            errors.append(held_out.truth - held_out.forecast)
+        judge = Judge(self.setting, folds)
+        errors = [join_windows(judge.errors(config)) for config in self.configs]
         return convex_weights(np.stack(errors), self.setting.weights)
 
     def predict(self, windows: Windows) -> Array:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from scitoolkit.forecasting.corrections import lead_factors
 from scitoolkit.forecasting.lstm import NetworkEnsemble, PodLSTM, fit_in_memory
-from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.task import ForecastTask
 
 

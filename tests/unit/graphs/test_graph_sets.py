@@ -497,3 +497,29 @@ def test_a_trial_of_a_search_is_scored_on_the_validation_part(tmp_path):
     config = GraphSetConfig(data={"path": tmp_path / "a.npz"}, model=model, training=training)
     scores = GraphSetJob().search_trial(config, RunDirectory.create(tmp_path, "trial", config))
     assert np.isfinite(scores["rmse"])
+
+
+def test_intervals_of_values_cover_other_graphs(tmp_path):
+    """Within three standard deviations, of the calibration and of the test (binomial)."""
+    torch.save(molecules(400), tmp_path / "a.pt")
+    parts = ["split.validation=0.3", "split.test=0.3", "data.target=values"]
+    run = run_of(tmp_path, tmp_path / "a.pt", *parts, "intervals.coverage=0.8")
+    results = GraphSetJob().evaluate(run)
+    spread = np.sqrt(0.8 * 0.2 / 120)
+    assert abs(results.metrics["coverage_value"] - 0.8) < 3 * np.sqrt(2) * spread
+    torch.save(molecules(500, seed=9), tmp_path / "new.pt")
+    GraphSetJob().predict(run, tmp_path / "new.pt", tmp_path / "out.nc")
+    truth = np.array([[float(graph.y)] for graph in molecules(500, seed=9)])
+    with xr.open_dataset(tmp_path / "out.nc") as out:
+        inside = (out.value_low <= truth) & (truth <= out.value_high)
+        width = float((out.value_high - out.value_low).mean())
+    assert abs(float(inside.mean()) - 0.8) < 3 * np.sqrt(spread**2 + 0.8 * 0.2 / 500)
+    assert width == pytest.approx(results.metrics["width_value"], rel=1e-5)
+    done = scitoolkit("train", run / "config.yaml", "split.validation=0.005")
+    assert "intervals.coverage" in done.err
+    assert "at least 4 samples" in done.err
+
+
+def test_classes_have_no_intervals():
+    with pytest.raises(ValueError, match=r"intervals: not used with data\.target: classes"):
+        GraphSetConfig(data={"path": "a.npz", "target": "classes"}, intervals={"coverage": 0.5})

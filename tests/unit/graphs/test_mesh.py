@@ -294,3 +294,42 @@ def test_fields_on_a_mesh_are_drawn_inside_it_only(file):
     assert far.any()
     assert not inside[far].any()
     assert inside[np.hypot(x - centre[0], y - centre[1]) < 0.95 * radius].all()
+
+
+def test_intervals_of_rollouts_cover_other_trajectories(tmp_path):
+    """One width for each step; within three standard deviations of the shares of trajectories."""
+    import xarray as xr
+
+    file = write_meshes(
+        tmp_path / "mesh.h5", lambda skfem: {"circle": skfem.MeshTri.init_circle(2)}, 40
+    )
+    settings = {
+        "domain": "mesh_transport",
+        "run": {"root": str(tmp_path)},
+        "data": {"path": str(file)},
+        "split": {"validation": 15, "test": 20},
+        "model": {"hidden": 8, "rounds": 1},
+        "intervals": {"coverage": 0.8},
+        "training": {"epochs": 10, "batch_size": 5, "progress": False},
+    }
+    path = tmp_path / "train.yaml"
+    path.write_text(json.dumps(settings))
+    run = api.run(path)
+    metrics = json.loads((run.path / "results.json").read_text())["metrics"]
+    out = api.predict(run.path, file, tmp_path / "rollout.nc")
+    truth = read_meshes(file).tracer[:, 1:].swapaxes(0, 1)
+    with xr.open_dataset(out) as rolled:
+        rolled_states = rolled.tracer.values
+        inside = ((rolled.tracer_low <= truth) & (truth <= rolled.tracer_high)).values[:, 20:]
+        width = (rolled.tracer_high - rolled.tracer_low).mean(("trajectory", "node")).values
+    shares = inside.mean((0, 2))
+    assert metrics["coverage_tracer"] == pytest.approx(shares.mean(), abs=1e-3)
+    # A sixteenth of the mass is beyond the 15 trajectories of the calibration.
+    spread = 3 * shares.std() * np.sqrt(1 / 15 + 1 / 20)
+    assert 0.8 - spread < shares.mean() < 0.8 + 1 / 16 + spread
+    sizes = np.sqrt(((rolled_states - truth) ** 2).mean((1, 2)))
+    assert np.corrcoef(width, sizes)[0, 1] > 0.9
+    settings["intervals"]["coverage"] = 0.95
+    path.write_text(json.dumps(settings))
+    with pytest.raises(DataError, match="at least 19 samples"):
+        api.check(path)

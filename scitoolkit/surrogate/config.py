@@ -1,4 +1,4 @@
-"""Configuration of fine-tuning, as far as domains share it."""
+"""Sections of configurations that domains share."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ class TrainedStart(Config):
 
     path: str = Field(min_length=1)
     frozen: list[str] = Field(default_factory=list)
+
+
+class IntervalsConfig(Config):
+    """Prediction intervals, calibrated on the validation part.
+
+    Attributes:
+        coverage: probability that a true value of a further sample is inside.
+    """
+
+    coverage: float = Field(default=0.9, gt=0, lt=1)
