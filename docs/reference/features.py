@@ -130,10 +130,6 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("fine-tuning from a trained model", ("forecasting",)): (
         "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
-    (
-        "fine-tuning from a trained model",
-        ("graphs", "mesh_transport", "graph_sets", "graph_links"),
-    ): ("Not built; `Trainer.fit` takes a loaded model from Python."),
     ("low rank from trained weights", ("superresolution",)): "Not built.",
     (
         "low rank from trained weights",

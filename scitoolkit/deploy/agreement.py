@@ -111,7 +111,9 @@ def _undeclared(text: str, wanted: Sequence[str], name: str) -> ConfigError:
     )
 
 
-def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) -> list[np.ndarray]:
+def examples(
+    function: TracedFunction, samples: int = SAMPLES, seed: int = 0, share: float = 0.4
+) -> list[np.ndarray]:
     """Return inputs of a function: its examples, or random numbers from the middle of the box."""
     generator = np.random.default_rng(seed)
     out = []
@@ -123,7 +125,7 @@ def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) ->
                 example if spec.shared else example[np.arange(samples) % len(example)]
             )
         else:
-            values = _between(function, spec, generator, shape, 0.3, 0.7)
+            values = _between(function, spec, generator, shape, (1 - share) / 2, (1 + share) / 2)
         out.append(np.ascontiguousarray(values, function.dtype).reshape(shape))
     return out
 
@@ -214,7 +216,7 @@ def _declared(result: Any, spec: ArraySpec, samples: int, name: str) -> np.ndarr
             where=f"function {name!r}",
             fix="torch.view_as_real(y), with a dim of 2 more",
         )
-    return result.detach().resolve_neg().numpy()
+    return result.numpy(force=True)
 
 
 def relative(own: np.ndarray, other: np.ndarray) -> float:

@@ -63,7 +63,8 @@ class Builder:
         tiles: product kernels that the text calls: (dtype, rows, vectors).
         work: number of multiply-adds of products, an estimate of the time of a call.
         coded: {`matrix_key`: codes} of quantised matrices.
-        bit_tiles: quantised product kernels that the text calls: (bits, rows, vectors).
+        bit_tiles: quantised product kernels that the text calls: (bits, bits of
+            inputs, rows, vectors).
         used: keys of the quantised matrices in the text.
         operators: names of the operators of the traced module.
     """
@@ -74,7 +75,7 @@ class Builder:
     tiles: set[tuple[str, int, int]] = field(default_factory=set)
     work: int = 0
     coded: Mapping[bytes, Uniform] = field(default_factory=dict)
-    bit_tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    bit_tiles: set[tuple[int, int, int, int]] = field(default_factory=set)
     used: set[bytes] = field(default_factory=set)
     operators: set[str] = field(default_factory=set)
     constants: dict[bytes, Buffer] = field(default_factory=dict)

@@ -26,6 +26,8 @@ class ExportConfig(Config):
         vectors: width in bits of the vector registers of the target; that of this machine unless
             given.
         bits: of the weights of linear and recurrent layers: 8, 4 or 2; float32 unless given.
+        activations: bits of the inputs of 8-bit layers: 16, or 8 for twice as many products in an
+            instruction; those of 4 and 2 bits have 8.
         group: number of inputs that share a scale, a multiple of 16; by default 128 for 8 bits,
             otherwise 32.
         rounding: `nearest`, or `compensated`, which compensates rounding errors of an input by
@@ -51,6 +53,7 @@ class ExportConfig(Config):
     tolerance: float | None = Field(None, ge=0)
     vectors: Literal[128, 256, 512] | None = None
     bits: Literal[2, 4, 8] | None = None
+    activations: Literal[8, 16] | None = None
     group: int | None = Field(None, ge=16, multiple_of=16)
     rounding: Literal["nearest", "compensated"] | None = None
     keep: list[str] = Field(default_factory=list)
@@ -98,6 +101,11 @@ class ExportConfig(Config):
             return self.tolerance
         return 1e-4 if self.dtype == "float32" else 1e-9
 
+    @property
+    def input_bits(self) -> int:
+        """Bits of the inputs of quantised layers."""
+        return (self.activations or 16) if self.bits == 8 else 8
+
     def _left_to(self, chooser: str) -> None:
         """Reject options that `fastest` or `search` chooses."""
         chosen = ["bits", "time_share", "ranks"]
@@ -118,6 +126,8 @@ class ExportConfig(Config):
 
     def _read(self) -> None:
         """Reject options without effect."""
+        if self.activations is not None and self.bits != 8:
+            raise ValueError("activations without bits=8: inputs of other quantised layers have 8")
         for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")

@@ -2,14 +2,15 @@
 
 The bound is split-conformal (Vovk et al. 2005; Lei et al. 2018, doi:10.1080/01621459.2017.1307116):
 of n held-out samples, the k-th smallest of their largest changes with k = ceil((n + 1) LEVEL) is
-not exceeded by a further sample with probability LEVEL, if samples are exchangeable.
+not exceeded by a further sample with probability LEVEL, if samples are exchangeable. Of inputs far
+from those it tells nothing, so that these are outside the box of a compressed surrogate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ from scitoolkit.deploy.library import Call
 
 LEVEL = 0.9
 """Probability that a further sample's largest change is within the bound."""
+MARGIN = 0.25
+"""Width of the box beyond the measured inputs, relative to their range."""
+POOLED = 64
+"""Least number of values for a range of an index of a dim, so that a further sample is in the box.
+"""
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,46 @@ def differences(
                 )
             )
     return out
+
+
+def in_measured_box(
+    function: TracedFunction, inputs: Sequence[Sequence[np.ndarray]]
+) -> TracedFunction:
+    """Return a function whose box is that of the inputs with which its error was measured.
+
+    The range of an element is that of its index in every dim, over all samples and other dims, and
+    `MARGIN`, inside the box of the function.
+
+    Args:
+        function: before its compression.
+        inputs: sets of inputs.
+    """
+    boxed = []
+    for spec, *arrays in zip(function.inputs, *inputs, strict=True):
+        x = np.concatenate([np.reshape(a, (-1, *spec.shape)) for a in arrays]).astype(np.float64)
+        limits = []
+        for sign in (-1, 1):
+            values = np.where(np.isfinite(x), sign * x, -np.inf)
+            limit = np.full(spec.shape, values.max(initial=-np.inf))
+            for dim in range(1, x.ndim):
+                if values.size >= POOLED * x.shape[dim]:
+                    others = tuple(d for d in range(x.ndim) if d != dim)
+                    limit = np.minimum(limit, values.max(others, keepdims=True)[0])
+            limits.append(sign * limit)
+        low, high = limits
+        width = np.where(high > low, high - low, 0.0)
+        if width.size and width.min() >= MARGIN * (high.max() - low.min()):  # one range is enough
+            low, high, width = low.min(), high.max(), width.max()
+        low, high = (
+            np.clip(
+                limit,
+                -np.inf if spec.low is None else spec.low,
+                np.inf if spec.high is None else spec.high,
+            )
+            for limit in (low - MARGIN * width, high + MARGIN * width)
+        )
+        boxed.append(replace(spec, low=np.minimum(low, high), high=high))
+    return replace(function, inputs=boxed)
 
 
 def _change(own: np.ndarray, dense: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from scitoolkit.deploy.builder import Processor
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
-from scitoolkit.deploy.differences import OutputDifference, differences
+from scitoolkit.deploy.differences import OutputDifference, differences, in_measured_box
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.random_rounding import JUMPS, RUNS, left_to_rounding
@@ -43,9 +44,8 @@ from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, 
 SUFFIXES = (".c", ".so", SUFFIX)
 CALIBRATION = 256
 """Random samples for fitting a rounding, and as many others for its error, without data."""
-ACTIVATIONS = {8: 2e-3, 4: 5e-2, 2: 5e-2}
-"""Largest difference, relative to an output, due to quantised inputs of layers, by bits of the
-weights: inputs of 16 bits for 8-bit weights, otherwise of 8 bits."""
+ACTIVATIONS = {16: 2e-3, 8: 5e-2}
+"""Largest difference, relative to an output, due to quantised inputs of layers, by their bits."""
 
 
 def export(
@@ -131,7 +131,12 @@ def _written(
         notes["ranks"] = config.ranks
     if config.bits is not None:
         small = compress(functions, [calibration(f) for f in functions], config)
-        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
+        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.input_bits])
+    if functions is not whole:
+        boxed = [in_measured_box(f, [calibration(f), held_out(f)[0]]) for f in dense]
+        # Without data drawn again, over the whole box.
+        measured = [held_out(f) for f in boxed]
+        functions = [replace(f, inputs=b.inputs) for f, b in zip(functions, boxed, strict=True)]
     coded = small.coded if small else None
     beside = None if config.weights is None else config.weights == "beside"
     source = generate(name, functions, target(config), coded, apart=apart, beside=beside)
@@ -168,7 +173,7 @@ def _written(
             header = interface.with_notes(header, list(shares.values()))
             notes["undecided"] = shares
         if functions is not whole:
-            changes = differences(dense, call, [held_out(f) for f in dense])
+            changes = differences(dense, call, measured)
             _refuse(changes, config)
             ways = ["low rank"] if low is not None or config.ranks is not None else []
             way = ", ".join([*ways, *([f"{config.bits} bits"] if small else [])])
@@ -311,7 +316,7 @@ def calibration(function: TracedFunction) -> list[np.ndarray]:
     if function.typical:
         return [np.ascontiguousarray(a, np.float32) for a in function.typical]
     own = [len(e) for e, s in zip(function.examples, function.inputs, strict=False) if not s.shared]
-    return examples(function, max(own, default=CALIBRATION), seed=1)
+    return examples(function, max(own, default=CALIBRATION), seed=1, share=1)
 
 
 def held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
@@ -320,7 +325,7 @@ def held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
         return [np.ascontiguousarray(a, np.float32) for a in function.held_out], "held-out data"
     if function.examples:
         return calibration(function), "the model's own examples, not held out"
-    return examples(function, CALIBRATION, seed=2), "drawn at random inside the box"
+    return examples(function, CALIBRATION, seed=2, share=1), "drawn at random inside the box"
 
 
 def _macros() -> dict[str, str]:

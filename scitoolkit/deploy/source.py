@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,25 +43,6 @@ FLAGS = (
     "-fno-semantic-interposition",
     "-fPIC",
     "-w",
-)
-
-
-RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if "
-    "inline int long main register restrict return short signed sizeof static struct switch "
-    "typedef union unsigned void volatile while "
-    # Macros of <tgmath.h> and functions that the generated code or its libraries call.
-    "acos acosh asin asinh atan atan2 atanh carg cbrt ceil cimag conj copysign cos cosh cproj "
-    "creal erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp "
-    "lgamma llrint llround log log10 log1p log2 logb lrint lround nearbyint nextafter "
-    "nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc "
-    "abort abs atexit atof atoi atol bsearch calloc clock exit fclose feof fflush fgets fopen "
-    "fprintf fputc fputs fread free fscanf fseek ftell fwrite getc getchar getenv getline gets "
-    "labs ldiv main malloc memchr memcmp memcpy memmove memset mktime perror printf putc "
-    "putchar puts qsort raise rand random read realloc remove rename rewind scanf select send "
-    "signal sleep snprintf sprintf srand sscanf strcat strchr strcmp strcpy strdup strlen "
-    "strncmp strncpy strstr strtod strtok strtol system time tmpfile ungetc "
-    "vprintf wait write".split()
 )
 
 
@@ -121,8 +103,9 @@ def generate(
     Raises:
         ConfigError: an unsupported operator, or a name that is not a C identifier.
     """
+    reserved = re.sub("#.*", "", read(__file__, "reserved.txt")).split()
     for symbol in (name, *(interface.symbol(name, f) for f in functions)):
-        if not symbol.isidentifier() or not symbol.isascii() or symbol in RESERVED:
+        if not symbol.isidentifier() or not symbol.isascii() or symbol in reserved:
             raise ConfigError(
                 f"{symbol!r} is not a name for a C function",
                 allowed="letters, digits and _; no name of C or its library",
@@ -335,7 +318,6 @@ def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
             "#define STK_PASSED stk_weights,",
         ]
     elif beside:
-        # In the assembler, as compilers need a minute and gigabytes for large literals.
         symbol, macro = f"{name}_stk_weights", weights_file(name)
         lines = [
             "#define STK_GIVEN",
@@ -343,16 +325,9 @@ def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
             f"#ifndef {macro}",
             f'#define {macro} "{name}.bin"',
             "#endif",
-            "#define STK_TEXT_(x) #x",
-            "#define STK_TEXT(x) STK_TEXT_(x)",
-            "#ifdef __APPLE__",
-            '#define STK_SECTION ".pushsection __TEXT,__const\\n.private_extern "',
-            "#else",
-            '#define STK_SECTION ".pushsection .rodata\\n.hidden "',
-            "#endif",
-            f"#define STK_SYMBOL STK_TEXT(__USER_LABEL_PREFIX__) {json.dumps(symbol)}",
-            'asm(STK_SECTION STK_SYMBOL "\\n.globl " STK_SYMBOL "\\n.balign 64\\n" STK_SYMBOL',
-            f'    ":\\n.incbin \\"" {macro} "\\"\\n.balign 64\\n.popsection\\n");',
+            f"#define STK_FILE {macro}",
+            f"#define STK_NAME {json.dumps(symbol)}",
+            read(__file__, "weights_beside.h"),
             f'extern const char {symbol}[] __attribute__((visibility("hidden")));',
             f"#define stk_weights {symbol}",
         ]
@@ -493,31 +468,14 @@ int {call}(STK_GIVEN int64_t samples, {_arguments(function)}, void *workspace,
 
 def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any]) -> str:
     """Return the functions `NAME_about` and `NAME_check`."""
-    needs = [
-        ("__AVX512F__", "avx512f"),
-        ("__AVX512BW__", "avx512bw"),
-        ("__AVX512DQ__", "avx512dq"),
-        ("__AVX512VL__", "avx512vl"),
-        ("__AVX512VNNI__", "avx512vnni"),
-        ("__AVX2__", "avx2"),
-        ("__FMA__", "fma"),
-    ]
     return "\n".join(
         [
             f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}",
-            f"int {name}_check(int abi, int64_t checksum) {{",
-            f"  if (abi != {interface.ABI} || checksum != INT64_C({checksum})) return 4;",
-            *(
-                line
-                for macro, feature in needs
-                for line in (
-                    f"#ifdef {macro}",
-                    f'  if (!__builtin_cpu_supports("{feature}")) return 6;',
-                    "#endif",
-                )
-            ),
-            *(["  return 0;"] if blob is None else _adler(blob)),
-            "}",
+            f"#define STK_CHECK {name}_check",
+            f"#define STK_ABI {interface.ABI}",
+            f"#define STK_CHECKSUM INT64_C({checksum})",
+            *([] if blob is None else [f"#define STK_ADLER {zlib.adler32(blob)}u"]),
+            read(__file__, "checks.h"),
         ]
     )
 
@@ -543,17 +501,6 @@ def common(about: dict[str, Any]) -> dict[str, Any]:
             for f in about["functions"]
         ],
     }
-
-
-def _adler(blob: bytes) -> list[str]:
-    return [
-        "  uint32_t a = 1, b = 0; /* Adler-32 */",
-        "  for (int64_t i = 0; i < STK_BYTES; i++) {",
-        "    a = (a + (unsigned char)stk_weights[i]) % 65521;",
-        "    b = (b + a) % 65521;",
-        "  }",
-        f"  return (b << 16 | a) == {zlib.adler32(blob)}u ? 0 : 5;",
-    ]
 
 
 def _about(name: str, function: TracedFunction, part: _SourcePart) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,16 +64,18 @@ from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
 from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.campaign.content import record_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.streamed import ReservoirLoader
 from scitoolkit.surrogate import Opened, Stages, Start, Trained, start
-from scitoolkit.surrogate.lifecycle import record_content
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 
 CACHE = ".campaigns"
 """Folder next to the runs that caches indices and statistics."""
+EXAMINED = 20_000_000
+"""Number of values up to which `validate` reads the whole training part; of more a sample."""
 
 
 class EmulationStages(Stages):
@@ -116,6 +119,9 @@ class EmulationStages(Stages):
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         refuse_repeated_ends(config, data, blocks)
+        values = sum(math.prod(c.shape) for c in data.campaign.channels.values())
+        # Holes and masks that move are found where training meets them: where values are measured.
+        find_statistics(data, blocks, config, sample=values * sum(map(len, blocks)) > EXAMINED)
         grid = grid_of(config, data.layout)
         check_symmetries(config, data.layout)
         days_to_fit(config, data, blocks)
@@ -275,7 +281,7 @@ class EmulationStages(Stages):
         if current_rank() == 0:
             text = json.dumps(statistics_of(opened).to_json(), indent=1) + "\n"
             write_atomic(run.path / "statistics.json", text)
-        record_content(run, opened.data.campaign, opened.data.where, resume=resume)
+        record_content(run.path, opened.data.campaign, opened.data.where, resume=resume)
 
     def calibrate(
         self, config: EmulationConfig, opened: Opened, model: AnyEmulator, folder: Path

@@ -18,17 +18,19 @@ from scitoolkit.io.time_axis import decimal_years
 
 UNEVEN = 0.05
 """Share of uneven steps above which a warning is given."""
+EPOCHS = {"s": 1e8, "ms": 1e11, "us": 1e14, "ns": 1e17}
+"""Units of times since 1970 that programs write as whole numbers, and the least of these: 1973."""
 CONSTANT = 0.02
 """Share of constant cells above which a warning is given: they lower the RMSE by 1 % or more."""
 
 
 def field_warnings(data: FieldData, config: ForecastingConfig) -> list[str]:
-    """Return warnings about constant cells and irregular steps.
+    """Return warnings about constant cells, irregular steps and dates written as numbers.
 
     Raises:
         DataError: no stretch of even steps is long enough for a window.
     """
-    return [*_constant_cells(data), *_irregular_steps(data, config)]
+    return [*_constant_cells(data), *_irregular_steps(data, config), *_dates_as_numbers(data)]
 
 
 def refuse_fill_values(data: FieldData) -> None:
@@ -98,6 +100,21 @@ def _constant_cells(data: FieldData) -> list[str]:
     return [
         f"{data.name}: {cells} of {len(data.weights)} cells are constant; they are forecast "
         "without error and lower every score. Mask them as NaN if they are not data"
+    ]
+
+
+def _dates_as_numbers(data: FieldData) -> list[str]:
+    """Return a warning if times are whole numbers as large as those since 1970."""
+    times = data.times.values
+    if times.dtype.kind not in "iuf" or len(times) < 2 or not (times == np.floor(times)).all():
+        return []
+    units = [unit for unit, least in EPOCHS.items() if least <= times.min() < times.max() < 1e19]
+    if not units or times.max() >= 43 * EPOCHS[units[-1]]:  # the year 2106
+        return []
+    date = np.array(times.min(), np.int64).astype(f"M8[{units[-1]}]").astype("M8[s]")
+    return [
+        f"{data.name}: times from {times.min():.0f} are numbers, which have no days and years. If "
+        f"they count {units[-1]} since 1970 ({date}), write dates: their seasons are forecast"
     ]
 
 

@@ -286,6 +286,7 @@ def _record(
         "held_out_rmse": rmse_per_lead(errors, 0 * errors, weights).tolist(),
         "base_candidates": selection.tried,
         "steps": {k: [s.start, s.stop] for k, s in prepared.parts.steps.items()},
+        "simulations": len(prepared.data.simulations),
         "held_out_quantiles": surrogate.quantiles.tolist(),
         "modes": len(surrogate.modes),
         "pod": pod_record(prepared.pod),

@@ -213,6 +213,9 @@ def _scored(
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
+    several = len(field.data.simulations)
+    if not training and several > 1 and record.get("simulations", several) == 1:
+        log.warning("%s: scored on %d simulations, the model is of one", data.where, several)
     trained = None
     if config.data.changed:
         # The file of the training itself: there is nothing to convert.

@@ -21,20 +21,16 @@ if TYPE_CHECKING:
     from scitoolkit.graphs.proof import attach as attach
     from scitoolkit.graphs.proof import prove as prove
 
-_HOMES = {
-    "Graph": "graph",
-    "GraphConfig": "config",
-    "GraphJob": "job",
-    "MeshConfig": "mesh_config",
-    "MeshJob": "mesh_job",
-    "attach": "proof",
-    "detach": "adapter",
-    "dropout_by_node": "adapter",
-    "from_data": "graph",
-    "prove": "proof",
-    "read_graph": "graph",
-    "write_graph": "graph",
+_NAMES = {
+    "adapter": "detach dropout_by_node",
+    "config": "GraphConfig",
+    "graph": "Graph from_data read_graph write_graph",
+    "job": "GraphJob",
+    "mesh_config": "MeshConfig",
+    "mesh_job": "MeshJob",
+    "proof": "attach prove",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

@@ -12,6 +12,7 @@ from scitoolkit.core.processes import world_size
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.targets import TargetName
+from scitoolkit.surrogate.config import TrainedStart
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -99,13 +100,25 @@ class SamplingConfig(Config):
         return self
 
 
-class GraphConfig(SeededConfig):
+class NetworksConfig(SeededConfig):
+    """Base of configurations of graph networks.
+
+    Attributes:
+        members: number of networks, which differ in their seeds and whose mean is the prediction.
+        weights_dtype: type in which weights are stored.
+        start: trained weights to start from, instead of random ones.
+    """
+
+    members: PositiveInt = 1
+    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
+    start: TrainedStart | None = None
+
+
+class GraphConfig(NetworksConfig):
     """Configuration of a graph job: graph, partition, model and training.
 
     Attributes:
         sampling: how neighbours are sampled; None trains on the whole graph.
-        members: number of networks, which differ in their seeds and whose mean is the prediction.
-        weights_dtype: type in which weights are stored.
     """
 
     domain: Literal["graphs"] = "graphs"
@@ -113,8 +126,6 @@ class GraphConfig(SeededConfig):
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()
     sampling: SamplingConfig | None = None
-    members: PositiveInt = 1
-    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=200)
 
     @model_validator(mode="after")

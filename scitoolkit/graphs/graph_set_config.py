@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
-from scitoolkit.core.job_config import SeededConfig
-from scitoolkit.graphs.config import ClassWeight
+from scitoolkit.graphs.config import ClassWeight, NetworksConfig
 from scitoolkit.graphs.models import GINE, AnyModel
 from scitoolkit.graphs.targets import TargetName
 from scitoolkit.surrogate.config import IntervalsConfig
@@ -92,16 +91,14 @@ class GraphShares(Config):
         return {name: part.tolist() for name, part in parts.items()}
 
 
-class GraphSetConfig(SeededConfig):
+class GraphSetConfig(NetworksConfig):
     """Configuration of a model of whole graphs: graphs, network, pooling and training.
 
     Attributes:
         model: the network over the nodes; `hidden` is also the width of the embedded inputs.
         pooling: what makes one row of the nodes of a graph: `mean`; `sum`, for quantities that grow
             with the graph; `max`; `none` for a network that returns a row for each graph itself.
-        members: number of networks, which differ in their seeds and whose mean is the prediction.
         intervals: of predicted values; each graph of the validation part counts once.
-        weights_dtype: type in which weights are stored.
     """
 
     domain: Literal["graph_sets"] = "graph_sets"
@@ -109,9 +106,7 @@ class GraphSetConfig(SeededConfig):
     split: GraphShares = GraphShares()
     model: AnyModel = GINE(hidden=64, layers=4, dropout=0, norm="batch")
     pooling: Literal["mean", "sum", "max", "none"] = "mean"
-    members: PositiveInt = 1
     intervals: IntervalsConfig | None = None
-    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig(epochs=50)
 
     @model_validator(mode="after")

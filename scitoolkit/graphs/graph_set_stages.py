@@ -70,8 +70,15 @@ class GraphSetTask:
         return int(batch["num_graphs"])
 
 
+_READ = ("target", "columns", "integers", "positions", "reference")
+"""Settings of the data that the meaning of weights depends on."""
+
+
 class GraphSetStages(GraphSetData, Stages):
     """Stages of models of whole graphs; data are a `StackedGraphs`, samples are graphs."""
+
+    start_settings = ("model", "pooling", *(f"data.{key}" for key in _READ))
+    remeasured = ("mean", "class_weights")
 
     def measure(self, config: GraphSetConfig, data: StackedGraphs, rows: Rows) -> Mapping[str, Any]:
         """Return sizes, moments and categories of the inputs and moments of the target."""

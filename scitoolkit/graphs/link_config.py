@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import SeededConfig
+from scitoolkit.graphs.config import NetworksConfig
 from scitoolkit.graphs.graph_set_config import GraphShares
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.training import TrainingConfig
@@ -26,7 +26,7 @@ class LinkDataConfig(Config):
     edge_inputs: Literal["use", "ignore"] = "use"
 
 
-class LinkConfig(SeededConfig):
+class LinkConfig(NetworksConfig):
     """Configuration of link prediction: graph, network, pairs that are no edges, and training.
 
     Attributes:
@@ -35,8 +35,6 @@ class LinkConfig(SeededConfig):
         width: number of components of a node, whose products with another's are the score of an
             edge; an even number.
         negatives: pairs without an edge that are drawn for each edge in each epoch.
-        members: number of networks, which differ in their seeds and whose mean is the prediction.
-        weights_dtype: type in which weights are stored.
         training: `batch_size` counts edges; each batch computes the whole graph once.
     """
 
@@ -46,6 +44,4 @@ class LinkConfig(SeededConfig):
     model: AnyModel = GCN(hidden=64, dropout=0)
     width: int = Field(default=64, gt=0, multiple_of=2)
     negatives: PositiveInt = 1
-    members: PositiveInt = 1
-    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig(epochs=50, batch_size=4096)

@@ -132,6 +132,8 @@ def _cross_entropy(right: Tensor, wrong: Tensor) -> Tensor:
 class LinkStages(LinkDataStages, Stages):
     """Stages of link prediction; data are a `LinkData`, samples are pairs with an edge."""
 
+    start_settings = ("model", "width", "data.edge_inputs")
+
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return the sizes of the inputs, and whether edges have a direction."""
         inputs = data.graph.inputs

@@ -11,7 +11,7 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.strategy import GraphTrainingConfig
-from scitoolkit.surrogate.config import IntervalsConfig
+from scitoolkit.surrogate.config import IntervalsConfig, TrainedStart
 
 
 class MeshDataConfig(Config):
@@ -54,6 +54,7 @@ class MeshConfig(SeededConfig):
 
     Attributes:
         intervals: of rollouts, one width for each step; each trajectory counts once.
+        start: trained weights to start from, instead of random ones.
         training: `batch_size` counts trajectories.
     """
 
@@ -68,4 +69,5 @@ class MeshConfig(SeededConfig):
     graph: PartitionConfig = PartitionConfig()
     model: MeshModelConfig = MeshModelConfig()
     intervals: IntervalsConfig | None = None
+    start: TrainedStart | None = None
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=60, batch_size=2)

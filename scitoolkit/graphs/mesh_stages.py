@@ -40,6 +40,9 @@ NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 class MeshStages(MeshFiles, Stages):
     """Stages of a job that trains on the first trajectories and is scored on the last ones."""
 
+    start_settings = ("model.hidden", "model.rounds", "model.stages")
+    remeasured = ("meshes",)
+
     def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
         """Return the names of the training meshes, for reports."""
         return {"meshes": list(data.geometry.names)}

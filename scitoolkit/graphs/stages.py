@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ log: Logger = get_logger(__name__)
 class GraphStages(NodeData, Stages):
     """Stages of a job that trains on a graph, whose parts the processes hold."""
 
+    start_settings = ("model", "data.normalise", "data.edge_inputs", "data.target")
+
     def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and names of the inputs, and moments of values."""
         own, inputs = data.own, data.inputs
@@ -87,6 +90,9 @@ class GraphStages(NodeData, Stages):
     def task(self, config: GraphConfig, opened: Opened, model: nn.Module) -> Task:
         """Return loss and metrics of the labelled nodes of all processes, or of a batch."""
         own = opened.data.own
+        if config.start is not None and own.moments is not None:
+            mean, deviation = (np.array(opened.measured[n]) for n in ("mean", "deviation"))
+            own = replace(own, moments=(mean, deviation))
         if config.sampling is not None:
             return sampled_task(config, own, model)
         log.info("%d local nodes of %d, %s", len(own.part.nodes), own.part.num_nodes, own.part.grid)

@@ -20,19 +20,14 @@ if TYPE_CHECKING:
     from scitoolkit.io.stream import StreamedVariable as StreamedVariable
     from scitoolkit.io.stream import stream_fields as stream_fields
 
-_HOMES = {
-    "AtomsCollection": "atoms",
-    "LabelConfig": "atoms",
-    "SplitConfig": "split",
-    "StreamedVariable": "stream",
-    "blocked_split": "split",
-    "describe": "inspect",
-    "open_atoms": "atoms",
-    "open_structures": "atoms",
-    "open_fields": "fields",
-    "stream_fields": "stream",
-    "write_fields": "fields",
+_NAMES = {
+    "atoms": "AtomsCollection LabelConfig open_atoms open_structures",
+    "fields": "open_fields write_fields",
+    "inspect": "describe",
+    "split": "SplitConfig blocked_split",
+    "stream": "StreamedVariable stream_fields",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

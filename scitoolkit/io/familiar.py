@@ -33,13 +33,10 @@ def warn_if_far(
             continue
         distance = float(np.sqrt(np.mean(((present - mean) / deviation) ** 2)))
         if distance > FAR:
+            farthest = present[np.argmax(np.abs(present - mean))]
+            told = where, name, present.mean(), farthest, distance, mean
             log.warning(
                 "%s: variable %s: a mean of %.4g and values up to %.4g, %.3g standard deviations "
                 "from the training with a mean of %.4g. Is it in another unit?",
-                where,
-                name,
-                present.mean(),
-                present[np.argmax(np.abs(present - mean))],
-                distance,
-                mean,
+                *told,
             )

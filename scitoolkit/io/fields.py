@@ -151,10 +151,16 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
 
 
 def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset without encoding, except units, calendar and float64 of times."""
+    """Return the dataset without encoding, except units, calendar and float64 of times.
+
+    Coordinates get no fill value, which xarray would write.
+    """
     # The writer refuses chunks and compressors of other formats.
     plain = dataset.drop_encoding()
     for name, variable in dataset.variables.items():
+        if name in dataset.dims:
+            # CF 2.5.1: coordinates have no missing values.
+            plain[name].encoding["_FillValue"] = None
         encoding = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
         if variable.encoding.get("dtype") == np.float64:  # parts of the unit; float32 is coarse
             encoding["dtype"] = np.dtype(np.float64)

@@ -7,7 +7,7 @@ score of a random split is 0.98 and the test score 0.72. Blocks with gaps avoid 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -245,3 +245,19 @@ def _random_split(
     cuts = np.cumsum(sizes)
     parts = np.split(mixed[: cuts[-1]], cuts[:-1])
     return Split(None, {n: np.sort(p) for n, p in zip(SPLITS, parts, strict=True)})
+
+
+def edges_of(rows: Sequence[int] | Sequence[range]) -> list[tuple[int, int]]:
+    """Return (first sample, end) of each entry of a part that is not empty.
+
+    Example:
+        >>> edges_of([3, 5]), edges_of([range(2, 9), range(9, 9)])
+        ([(3, 4), (5, 6)], [(2, 9)])
+    """
+    entries = (r if isinstance(r, range) else range(int(r), int(r) + 1) for r in rows)
+    return [(r.start, r.stop) for r in entries if len(r)]
+
+
+def sizes(parts: Mapping[str, Sequence[int] | Sequence[range]]) -> dict[str, int]:
+    """Return the number of samples of each part."""
+    return {name: sum(b - a for a, b in edges_of(rows)) for name, rows in parts.items()}

@@ -215,6 +215,8 @@ def year_dot_month(numbers: np.ndarray) -> np.ndarray | None:
         ['1999-11', '1999-12', '2000-01']
     """
     hundredths = numbers * 100
+    if not (np.abs(hundredths) < 1e6).all():
+        return None
     whole = hundredths.round().astype(np.int64)
     year, month = np.divmod(whole, 100)
     if np.abs(hundredths - whole).max() > 1e-6 or not ((1 <= month) & (month <= 12)).all():

@@ -22,6 +22,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.io.campaign.content import record_content
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.parts import identity
 from scitoolkit.superresolution import evaluation
@@ -57,7 +58,7 @@ from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate, descr
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.superresolution.traced import traced
 from scitoolkit.surrogate import Opened, Stages, Trained, load, open_checked
-from scitoolkit.surrogate.lifecycle import record_content, source_loader
+from scitoolkit.surrogate.lifecycle import source_loader
 from scitoolkit.surrogate.opening import close
 from scitoolkit.surrogate.stages import Parts, Rows
 
@@ -219,7 +220,7 @@ class SuperresolutionStages(Stages):
         self, config: SuperresolutionConfig, opened: Opened, run: RunDirectory, resume: bool
     ) -> None:
         """Store rows and content of the files; compare those of a resumed run."""
-        record_content(run, opened.data.opened.found, opened.data.where, resume=resume)
+        record_content(run.path, opened.data.opened.found, opened.data.where, resume=resume)
 
     def calibrate(
         self, config: SuperresolutionConfig, opened: Opened, model: nn.Module, folder: Path

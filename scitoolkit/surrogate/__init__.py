@@ -13,30 +13,24 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
-    from scitoolkit.surrogate.ensemble import Members as Members
-    from scitoolkit.surrogate.ensemble import MembersTask as MembersTask
     from scitoolkit.surrogate.job import StagesAt as StagesAt
     from scitoolkit.surrogate.job import SurrogateJob as SurrogateJob
     from scitoolkit.surrogate.lifecycle import Start as Start
     from scitoolkit.surrogate.lifecycle import array_loader as array_loader
-    from scitoolkit.surrogate.lifecycle import evaluate as evaluate
     from scitoolkit.surrogate.lifecycle import fit as fit
     from scitoolkit.surrogate.lifecycle import load as load
     from scitoolkit.surrogate.lifecycle import save as save
     from scitoolkit.surrogate.lifecycle import start as start
-    from scitoolkit.surrogate.lifecycle import train as train
     from scitoolkit.surrogate.opening import open_checked as open_checked
-    from scitoolkit.surrogate.stages import DataStages as DataStages
     from scitoolkit.surrogate.stages import Opened as Opened
     from scitoolkit.surrogate.stages import Stages as Stages
     from scitoolkit.surrogate.stages import Trained as Trained
 
 _NAMES = {
-    "ensemble": "Members MembersTask",
     "job": "StagesAt SurrogateJob",
-    "lifecycle": "Start array_loader evaluate fit load save start train",
+    "lifecycle": "Start array_loader fit load save start",
     "opening": "open_checked",
-    "stages": "DataStages Opened Stages Trained",
+    "stages": "Opened Stages Trained",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOMES]

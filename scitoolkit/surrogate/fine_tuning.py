@@ -11,17 +11,58 @@ both, and compare outputs.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.resume import changed_settings
 from scitoolkit.core.suggest import nearest_name
 
 Build = Callable[[int, int], nn.Module]
 """Returns a network of numbers of input and output channels."""
+
+
+def require_same(former: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Compare what the weights of `start.path` depend on.
+
+    Args:
+        former: settings or measured numbers of their training, which may be nested.
+        now: those of the new training.
+        keys: dotted keys of settings or sections; others may differ.
+
+    Raises:
+        ConfigError: naming the first that differs.
+    """
+    compared = tuple(key + end for key in keys for end in ".:")
+    for change in changed_settings(former, now):
+        if change.startswith(compared):
+            key, _, values = change.partition(": ")
+            raise ConfigError(
+                f"{values}: the weights of start.path would mean something else", where=key
+            )
+
+
+def adopted(
+    measured: Mapping[str, Any], former: Mapping[str, Any], remeasured: Sequence[str]
+) -> dict[str, Any]:
+    """Return the measured numbers of a trained model, but for some those of the new data.
+
+    Args:
+        measured: on the new data.
+        former: on those of the trained model.
+        remeasured: keys whose numbers are those of the new data.
+
+    Raises:
+        ConfigError: another count, name or flag; only statistics, which are floats, may differ.
+    """
+    counts = [k for k, v in former.items() if "." not in json.dumps(v) and k not in remeasured]
+    require_same(former, measured, counts)
+    return {**former, **{key: measured[key] for key in remeasured}}
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> int:

@@ -19,23 +19,23 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch, Loader, Task
 from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError, NumericalError
-from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.io.campaign import Campaign
-from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader, Source
 from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.io.split import edges_of, sizes
 from scitoolkit.surrogate import intervals
 from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
+from scitoolkit.surrogate.fine_tuning import adopted, freeze, require_same
 from scitoolkit.surrogate.opening import close, open_checked, source_path
 from scitoolkit.surrogate.stages import (
     Calibrates,
@@ -97,7 +97,7 @@ def require_disjoint(parts: Parts, where: str) -> None:
         DataError: with the parts and the first sample that they share.
     """
     names = list(parts)
-    edges = sorted((*ends, n) for n, part in enumerate(names) for ends in _edges(parts[part]))
+    edges = sorted((*ends, n) for n, part in enumerate(names) for ends in edges_of(parts[part]))
     # Sorted by their first sample: if any two overlap, then so do two neighbours.
     for (_, stop, one), (first, _, other) in pairwise(edges):
         if first < stop:
@@ -109,12 +109,6 @@ def require_disjoint(parts: Parts, where: str) -> None:
             )
     if not len(parts.get("train", ())):
         raise DataError("the training part is empty", where=where, fix="more samples")
-
-
-def _edges(rows: Rows) -> list[tuple[int, int]]:
-    """Return (first sample, end) of each entry that is not empty."""
-    entries = (r if isinstance(r, range) else range(int(r), int(r) + 1) for r in rows)
-    return [(r.start, r.stop) for r in entries if len(r)]
 
 
 def build(stages: Stages, config: Any, facts: DataFacts | None, measured: Mapping[str, Any]) -> Any:
@@ -144,26 +138,42 @@ def start(
     if world_size() > 1 and isinstance(stages, Indexes):
         # Rank 0 opens first: it may write an index that the others read.
         on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
-    data = open_checked(stages, config, path, keep=not sample)
+    former = _former(stages, config) if stages.start_settings and config.start else None
+    data = open_checked(stages, config, path, former.facts if former else None, keep=not sample)
     try:
         facts, parts = stages.facts(config, data), stages.split(config, data)
         require_disjoint(parts, str(getattr(data, "where", path)))
         if isinstance(stages, Errs) and config.intervals is not None:
             intervals.require_enough(config.intervals.coverage, sizes(parts)["validation"])
         measured = stages.measure(config, data, parts["train"])
+        if former is not None:
+            measured = adopted(measured, former.folder.measured(), stages.remeasured)
         if len(json.dumps(dict(measured))) > MEASURED_BYTES:
             raise ValueError("measured numbers above 16 MB: make them buffers of the model")
-        return _begun(stages, config, Opened(data, facts, parts, measured, sample, directory))
+        opened = Opened(data, facts, parts, measured, sample, directory)
+        return _begun(stages, config, opened, former)
     except BaseException:
         close(data)
         raise
 
 
-def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
+def _former(stages: Stages, config: Any) -> Trained:
+    """Return the surrogate that a training starts from."""
+    former = load(stages, type(config), find_content("surrogates", config.start.path))
+    before, now = (c.model_dump(mode="json") for c in (former.config, config))
+    require_same(before, now, ["members", *stages.start_settings])
+    return former
+
+
+def _begun(stages: Stages, config: Any, opened: Opened, former: Trained | None) -> Start:
     """Return model, task and loaders of opened data."""
     model = build(stages, config, opened.facts, opened.measured)
     for member in members_of(model):
         stages.initialise(config, opened, member)
+    if former is not None:
+        model.load_state_dict(former.model.state_dict())
+        for member in members_of(model):
+            freeze(member, config.start.frozen)
     tasks = [stages.task(config, opened, member) for member in members_of(model)]
     task = tasks[0]
     if task is None:
@@ -193,7 +203,11 @@ def first_step(begun: Start, steps: int | None) -> dict[str, Any]:
     if begun.task is None:
         return {}
     loader = begun.loaders["train"]
-    batch = first_batch(loader)
+    if isinstance(loader, PlannedLoader):
+        # In order of the files' samples: without the plan of an epoch, its buffer and its threads.
+        batch = tensors(loader.files.read(loader.order.permutation(0)[: loader.order.batch_size]))
+    else:
+        batch = next(iter(loader))
     loss, parts = begun.task.loss(batch)
     if not math.isfinite(float(loss.detach())):
         named = ", ".join(f"{name} {float(part):g}" for name, part in (parts or {}).items())
@@ -233,19 +247,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def first_batch(loader: Any) -> Batch:
-    """Return the first batch of a dry run, in order of the files' samples where that is cheaper."""
-    if isinstance(loader, PlannedLoader):
-        # Without the plan of an epoch, its buffer and its threads.
-        return tensors(loader.files.read(loader.order.permutation(0)[: loader.order.batch_size]))
-    return next(iter(loader))
-
-
-def sizes(parts: Parts) -> dict[str, int]:
-    """Return the number of samples of each part."""
-    return {name: sum(b - a for a, b in _edges(rows)) for name, rows in parts.items()}
-
-
 def record_data(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool
 ) -> None:
@@ -263,19 +264,6 @@ def record_data(
         folder.save_facts(opened.facts)
     if isinstance(stages, Records):
         stages.record(config, opened, run, resume)
-
-
-def record_content(run: RunDirectory, campaign: Campaign, where: str, *, resume: bool) -> None:
-    """Store rows and content of the files of a run; compare those of a resumed run.
-
-    Raises:
-        DataError: the files changed since the run began.
-    """
-    stored, now = run.path / "content.json", content_of(campaign)
-    if resume and stored.exists():
-        require_same_content(json.loads(stored.read_text()), now, f"{where}, in the resumed run")
-    elif current_rank() == 0:
-        write_atomic(stored, json.dumps(now) + "\n")
 
 
 def fit(
@@ -326,12 +314,11 @@ def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = Fals
             record = {"best": trainer.best, "steps": trainer.step}
             told = getattr(begun.loaders["train"], "stats", None)
             record |= {"loader": told()} if told else {}
-        concluded: Mapping[str, Any] = {}
         if isinstance(stages, Concludes):
-            concluded = stages.conclude(config, begun.opened, begun.model)
+            record |= stages.conclude(config, begun.opened, begun.model)
         if current_rank() == 0:
             record["cpu_seconds"] = time.process_time() - begin
-            save(stages, config, begun, run, {**record, **concluded})
+            save(stages, config, begun, run, record)
     finally:
         begun.close()
 
@@ -356,9 +343,8 @@ def save(
         opened = begun.opened
         errors = stages.errors(config, model, opened.data, opened.parts["validation"])
         intervals.save(intervals.calibrated(errors, config.intervals.coverage), folder)
-    settled = None
-    if isinstance(stages, Settles):
-        settled = stages.settled(config, begun.opened.measured)
+    measured = begun.opened.measured
+    settled = stages.settled(config, measured) if isinstance(stages, Settles) else None
     folder.finish(run, {**_stored_parts(begun.opened.parts), **record}, settled)
     return folder
 
@@ -440,12 +426,11 @@ def evaluate(
     if path is None:
         path = source_path(stages, trained.config, directory)
     opened = open_checked(stages, trained.config, path, trained.facts)
-    fields = None
     try:
         if isinstance(stages, Reports):
             results, fields = stages.report(trained, opened, rows)
         else:
-            results = stages.evaluate(trained.config, trained.model, opened, rows)
+            results, fields = stages.evaluate(trained.config, trained.model, opened, rows), None
         half = intervals.load(trained.folder)
         if half is not None and isinstance(stages, Errs):
             errors = stages.errors(trained.config, trained.model, opened, rows)
@@ -483,7 +468,7 @@ def source_loader(training: Any, part: str, source: Source) -> BatchLoader:
 
 def _stored_parts(parts: Parts) -> dict[str, Any]:
     """Return the split for the record of a fit: `samples`, or `parts` with the ends of ranges."""
-    edges = {name: _edges(rows) for name, rows in parts.items()}
+    edges = {name: edges_of(rows) for name, rows in parts.items()}
     if any(isinstance(row, range) for rows in parts.values() for row in rows):
         return {"parts": {name: list(chain(*pairs)) for name, pairs in edges.items()}}
     return {"samples": {name: [first for first, _ in pairs] for name, pairs in edges.items()}}

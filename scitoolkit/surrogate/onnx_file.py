@@ -61,10 +61,9 @@ def write_onnx(
     onnx.helper.set_model_props(stored, props)
     onnx.save(stored, str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
 
     def call(arrays: Sequence[Tensor]) -> Sequence[np.ndarray]:
-        pairs = zip(names, arrays, strict=True)
+        pairs = zip((entry.name for entry in session.get_inputs()), arrays, strict=True)
         results: Sequence[np.ndarray] = session.run(None, {n: a.numpy() for n, a in pairs})
         return results
 

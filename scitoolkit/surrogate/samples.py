@@ -78,10 +78,8 @@ class ProducedSamples:
 
     def candidates(self, number: int, count: int) -> list[Sequence[Any]]:
         """Return the first candidates of a sample without labels, as the generator makes them."""
-        return [
-            self._generator.unlabelled(self._draw, self._seed, number, candidate)
-            for candidate in range(count)
-        ]
+        unlabelled = self._generator.unlabelled
+        return [unlabelled(self._draw, self._seed, number, candidate) for candidate in range(count)]
 
     def stream(self, **settings: Any) -> SimulationStream:
         """Return a stream of the samples in memory; settings are those of `Generator.stream`."""

@@ -108,7 +108,17 @@ class DataStages(Protocol):
 
 
 class Stages(DataStages, Protocol):
-    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
+    """What a domain writes. `build` reads no data: the same call makes and loads a model.
+
+    Attributes:
+        start_settings: dotted keys of the settings that the meaning of weights depends on, for
+            domains with a section `start` whose weights are adopted as they are.
+        remeasured: keys of `measure` that a training from `start` measures on the new data; the
+            others are those of the weights.
+    """
+
+    start_settings: Sequence[str] = ()
+    remeasured: Sequence[str] = ()
 
     def measure(self, config: Any, data: Any, rows: Rows) -> Mapping[str, Any]:
         """Measure on training samples what `build` needs beyond configuration and facts.

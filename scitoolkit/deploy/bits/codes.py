@@ -32,12 +32,14 @@ class Uniform:
         group: number of inputs that share a scale; the last group may be shorter.
         codes: (outputs, inputs) integers.
         scales: (outputs, groups) float32.
+        input_bits: bits to which a product rounds its other factor.
     """
 
     bits: int
     group: int
     codes: np.ndarray
     scales: np.ndarray
+    input_bits: int = 8
 
     def matrix(self) -> np.ndarray:
         """Return the dequantised float32 matrix."""

@@ -78,6 +78,7 @@ def compress(
             code = best_rounding(
                 matrix, rows[::2][:ROWS], rows[1::2][:ROWS], config.bits, config.group or 0
             )
+        code = replace(code, input_bits=config.input_bits)
         with torch.no_grad():
             weight.copy_(torch.from_numpy(code.matrix()))
         key = matrix_key(weight)

@@ -1,6 +1,7 @@
 /* Dot products of quantised weights and integer inputs, L outputs at a time, by instruction set.
 
    stk_bytes: 4 inputs of L outputs, codes unsigned (4 L bytes), inputs signed (4 in an int32).
+   stk_octets: as stk_bytes for codes of 8 bits, with sums of 32 bits.
    stk_words: 2 inputs of L outputs, codes signed (2 L bytes), inputs of 16 bits (2 in an int32).
    All variants return equal integers. stk_bytes may accumulate pairs of 16-bit sums, which
    stk_pairs widens before they overflow. */
@@ -51,6 +52,21 @@ STK_DEFINED vec_i stk_bytes(vec_i s, vec_h codes, int32_t x) {
 #endif
 #if STK_EXACT
 STK_DEFINED vec_i stk_pairs(vec_i s) { return s; }
+STK_DEFINED vec_i stk_octets(vec_i s, vec_h codes, int32_t x) { return stk_bytes(s, codes, x); }
+#elif defined(__AVX512BW__) && LANES_float == 16
+STK_DEFINED vec_i stk_octets(vec_i s, vec_h codes, int32_t x) {
+  const __m512i all = _mm512_set1_epi32(x), odd = _mm512_srai_epi16(all, 8);
+  const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(all, 8), 8);
+  return s + (vec_i)_mm512_madd_epi16((__m512i)(codes & 255), even) +
+         (vec_i)_mm512_madd_epi16((__m512i)(codes >> 8), odd);
+}
+#else
+STK_DEFINED vec_i stk_octets(vec_i s, vec_h codes, int32_t x) {
+  const __m256i all = _mm256_set1_epi32(x), odd = _mm256_srai_epi16(all, 8);
+  const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(all, 8), 8);
+  return s + (vec_i)_mm256_madd_epi16((__m256i)(codes & 255), even) +
+         (vec_i)_mm256_madd_epi16((__m256i)(codes >> 8), odd);
+}
 #endif
 #if defined(__AVX512BW__) && LANES_float == 16
 STK_DEFINED vec_i stk_wide(const int8_t *p) {

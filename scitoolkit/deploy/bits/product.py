@@ -30,15 +30,17 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     outputs, inputs = coded.codes.shape
     rows, groups = numel(a.shape[:-1]), coded.scales.shape[1]
     vectors = -(-outputs // lanes)
-    words = bits == 8
-    integer, most = ("int16", _largest(coded.group)) if words else ("int8", 127)
+    words = coded.input_bits == 16
+    # Sums over a group fit into 32 bits.
+    most = min(1 << coded.input_bits - 1, 2**31 // ((127 if words else 255) * coded.group)) - 1
     padded = groups * coded.group
     whole = np.zeros((padded, vectors * lanes), np.int16)
-    whole[:inputs, :outputs] = coded.codes.T
+    # Byte products have an unsigned factor, of which the middle is subtracted in the end.
+    whole[:inputs, :outputs] = coded.codes.T + (128 if bits == 8 and not words else 0)
     steps = np.zeros((groups, vectors * lanes), np.float32)
     steps[:, :outputs] = coded.scales.T
     wide = VECTORS * lanes
-    packed = builder.constant(pack(whole, bits, VECTORS, lanes).view(np.int8))
+    packed = builder.constant(pack(whole, bits, coded.input_bits, VECTORS, lanes).view(np.int8))
     scales = builder.constant(
         np.concatenate([steps[:, k : k + wide].ravel() for k in range(0, vectors * lanes, wide)])
     )
@@ -47,7 +49,7 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
         line = np.zeros(vectors * lanes, np.float32)
         line[:outputs] = bias
         added = builder.constant(line)
-    codes = builder.new((rows, padded), integer)
+    codes = builder.new((rows, padded), f"int{coded.input_bits}")
     units, sums = builder.new((rows, groups), "float32"), builder.new((rows, groups), "float32")
     out = builder.new((*a.shape[:-1], outputs), "float32", (), vectors * lanes)
     q, s, t = codes.buffer.name, units.buffer.name, sums.buffer.name
@@ -64,10 +66,10 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     high = min(rows, 4 if builder.target.registers > 16 else 2)
 
     def call(rows_now: int, row: str, first: str, count: int) -> str:
-        builder.bit_tiles.add((bits, rows_now, count))
+        builder.bit_tiles.add(kernel := (bits, coded.input_bits, rows_now, count))
         start = "0" if added is None else f"{added.buffer.name} + ({first}) * {lanes}"
         return (
-            f"{tile_name(bits, rows_now, count)}({q} + ({row}) * {padded}, {padded}, "
+            f"{tile_name(*kernel)}({q} + ({row}) * {padded}, {padded}, "
             f"{s} + ({row}) * {groups}, {t} + ({row}) * {groups}, {groups}, {coded.group}, "
             f"{packed.buffer.name} + ({first}) * (int64_t){padded * lanes * bits // 8}, "
             f"{scales.buffer.name} + ({first}) * {groups * lanes}, {start}, "
@@ -92,8 +94,3 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     extra = [] if added is None else [added]
     builder.emit("\n".join(t for t in text if t), codes, units, sums, packed, scales, out, *extra)
     return out
-
-
-def _largest(group: int) -> int:
-    """Return the largest quantised input for which sums over a group fit into 32 bits."""
-    return min(32767, (2**31 - 1) // (127 * group))

@@ -1,7 +1,8 @@
 """Register tiles for quantised weights: R rows of integer inputs times V vectors of outputs.
 
 Bytes: codes of 2 or 4 bits times inputs of 8 bits, 4 inputs of an output in 32 bits; codes of
-several steps share a byte. Words: codes of 8 bits times inputs of 16 bits. Integer arithmetic is
+several steps share a byte. Octets: codes of 8 bits, plus 128, times inputs of 8 bits. Words: codes
+of 8 bits times inputs of 16 bits. Integer arithmetic is
 exact, so that the result does not depend on the instruction set; each group of inputs ends in one
 floating-point multiply-add.
 """
@@ -12,18 +13,19 @@ import itertools
 
 import numpy as np
 
-STEP = {2: 4, 4: 4, 8: 2}
-"""Inputs of an output that are multiplied and added in one step, by bits."""
-FLUSH = {2: 43, 4: 8}
-"""Steps after which 16-bit sums are widened: 2 x 127 x largest code x steps < 32768."""
+STEP = {8: 4, 16: 2}
+"""Inputs of an output that are multiplied and added in one step, by their bits."""
+FLUSH = {2: 43, 4: 8, 8: 1 << 20}
+"""Steps after which 16-bit sums are widened: 2 x 127 x largest code x steps < 32768. Octets have
+sums of 32 bits."""
 
 
-def tile_name(bits: int, rows: int, vectors: int) -> str:
+def tile_name(bits: int, input_bits: int, rows: int, vectors: int) -> str:
     """Return the name of a kernel."""
-    return f"stk_bits{bits}_{rows}x{vectors}"
+    return f"stk_bits{bits}_{input_bits}_{rows}x{vectors}"
 
 
-def pack(codes: np.ndarray, bits: int, vectors: int, lanes: int) -> np.ndarray:
+def pack(codes: np.ndarray, bits: int, input_bits: int, vectors: int, lanes: int) -> np.ndarray:
     """Pack codes (inputs, outputs) into bytes in the order in which tiles read them.
 
     The numbers of inputs and outputs are multiples of a group and of a vector. Blocks of `vectors`
@@ -31,11 +33,11 @@ def pack(codes: np.ndarray, bits: int, vectors: int, lanes: int) -> np.ndarray:
     share a byte.
 
     Example:
-        >>> pack(np.arange(16).reshape(8, 2), 4, 1, 2).tolist()
+        >>> pack(np.arange(16).reshape(8, 2), 4, 8, 1, 2).tolist()
         [128, 162, 196, 230, 145, 179, 213, 247]
     """
     inputs, outputs = codes.shape
-    step, shared = STEP[bits], 8 // bits
+    step, shared = STEP[input_bits], 8 // bits
     out = []
     for first in range(0, outputs, vectors * lanes):
         part = codes[:, first : first + vectors * lanes]
@@ -48,17 +50,19 @@ def pack(codes: np.ndarray, bits: int, vectors: int, lanes: int) -> np.ndarray:
     return np.concatenate(out)
 
 
-def tile_source(bits: int, rows: int, vectors: int) -> str:
+def tile_source(bits: int, input_bits: int, rows: int, vectors: int) -> str:
     """Return the C function of one tile.
 
     Rows of integers are `row` elements apart, scales and sums of the groups of a row `groups`
     elements. Inlining with constant arguments specialises each call.
     """
     at = list(itertools.product(range(rows), range(vectors)))
-    integer = "int16_t" if bits == 8 else "int8_t"
+    words = input_bits == 16
+    middle = 128.0 if bits == 8 else (2**bits - 1) / 2
     lines = [
-        f"static inline __attribute__((always_inline)) void {tile_name(bits, rows, vectors)}(",
-        f"    const {integer} *x, int64_t row, const float *scale, const float *sum,",
+        f"static inline __attribute__((always_inline)) void "
+        f"{tile_name(bits, input_bits, rows, vectors)}(",
+        f"    const int{input_bits}_t *x, int64_t row, const float *scale, const float *sum,",
         "    int64_t groups, int64_t group, const int8_t *w, const float *step, const float *bias,",
         "    float *out, int64_t out_row) {",
         "  const vec_float none = {0};",
@@ -68,10 +72,10 @@ def tile_source(bits: int, rows: int, vectors: int) -> str:
         ),
         "  for (int64_t g = 0; g < groups; g++) {",
         *(f"    vec_i s{r}_{v} = {{0}};" for r, v in at),
-        *(_words(rows, vectors) if bits == 8 else _bytes(bits, rows, vectors)),
+        *(_words(rows, vectors) if words else _bytes(bits, rows, vectors)),
         *(
             f"    f{r}_{v} += (stk_floats(s{r}_{v})"
-            + ("" if bits == 8 else f" - sum[{r} * groups + g] * {(2**bits - 1) / 2}f")
+            + ("" if words else f" - sum[{r} * groups + g] * {middle}f")
             + f") * (scale[{r} * groups + g] * *(const vec_float *)(step + {v} * LANES_float));"
             for r, v in at
         ),
@@ -107,6 +111,7 @@ def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
     shared, mask = 8 // bits, (2**bits - 1) * 0x0101
     most = 4 * shared * (FLUSH[bits] // shared)
     at = list(itertools.product(range(rows), range(vectors)))
+    dot, widened = ("stk_octets", "") if bits == 8 else ("stk_bytes", "stk_pairs")
     lines = [
         f"    for (int64_t first = 0; first < group; first += {most}) {{",
         f"      const int64_t last = group - first < {most} ? group : first + {most};",
@@ -123,12 +128,12 @@ def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
         ]
         for v in range(vectors):
             lines.append(f"          const vec_h u{v} = (c{v} >> {bits * place}) & {mask};")
-            lines += [f"          p{r}_{v} = stk_bytes(p{r}_{v}, u{v}, x{r});" for r in range(rows)]
+            lines += [f"          p{r}_{v} = {dot}(p{r}_{v}, u{v}, x{r});" for r in range(rows)]
         lines.append("        }")
     return [
         *lines,
         f"        w += {vectors} * 4 * LANES_float;",
         "      }",
-        *(f"      s{r}_{v} += stk_pairs(p{r}_{v});" for r, v in at),
+        *(f"      s{r}_{v} += {widened}(p{r}_{v});" for r, v in at),
         "    }",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
+from scitoolkit.core.processes import current_rank
 from scitoolkit.io.campaign.campaign import Campaign
 
 _BLOCKS, _BLOCK = 32, 4096
@@ -41,6 +44,19 @@ def content_of(campaign: Campaign) -> dict[str, Any]:
         },
         "files": {name: _digest(path) for name, path in zip(names, files, strict=True)},
     }
+
+
+def record_content(run: Path, campaign: Campaign, where: str, *, resume: bool) -> None:
+    """Store rows and content of the files of a run; compare those of a resumed run.
+
+    Raises:
+        DataError: the files changed since the run began.
+    """
+    stored, now = run / "content.json", content_of(campaign)
+    if resume and stored.exists():
+        require_same_content(json.loads(stored.read_text()), now, f"{where}, in the resumed run")
+    elif current_rank() == 0:
+        write_atomic(stored, json.dumps(now) + "\n")
 
 
 def require_same_content(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:

@@ -24,23 +24,19 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.source import ArraySource as ArraySource
     from scitoolkit.io.loader.source import Source as Source
 
-_HOMES = {
-    "ArraySource": "source",
-    "BatchLoader": "loader",
-    "EpochOrder": "order",
-    "EpochPlan": "plan",
-    "Events": "plan",
-    "FileSource": "file_source",
-    "PlannedBatchSampler": "sampler",
-    "PlannedLoader": "planned",
-    "Planner": "plan",
-    "SamplePlanner": "plan_samples",
-    "Source": "source",
-    "LoaderStep": "plan",
-    "UnitPlanner": "plan_units",
-    "open_source": "open",
-    "rank_share": "order",
+_NAMES = {
+    "file_source": "FileSource",
+    "loader": "BatchLoader",
+    "open": "open_source",
+    "order": "EpochOrder rank_share",
+    "plan": "EpochPlan Events LoaderStep Planner",
+    "plan_samples": "SamplePlanner",
+    "plan_units": "UnitPlanner",
+    "planned": "PlannedLoader",
+    "sampler": "PlannedBatchSampler",
+    "source": "ArraySource Source",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

@@ -297,30 +297,76 @@ def test_a_wrong_library_is_told_before_it_is_written(tmp_path, monkeypatch):
 
 
 COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
-FAST = ("-Ofast", "-O2 -ffast-math", "-O1 -ffinite-math-only")
+FAST = ("-Ofast", "-O2 -ffast-math", "-O1 -ffinite-math-only", "-O3 -march=native -Ofast")
+EXACT = ("-O0", "-O3", "-O3 -march=native -fassociative-math -fno-signed-zeros -fno-trapping-math")
+FLAGS_OF = {"gcc": (), "clang": ("-O2 -ffp-model=fast",)}
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("flags", ["-O0", "-O3", *FAST])
-def test_flags_that_drop_nan_are_refused_and_others_keep_the_status(compiler, flags, tmp_path):
-    layer = traced(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), (3,))
-    source = Path(export([layer], tmp_path / "m.c")["path"])
+def with_nan_inside(x: Tensor) -> Tensor:
+    """NaN from a logarithm, which maxima, comparisons and a softmax must not drop."""
+    y = torch.relu(torch.log(x + 2)).clamp(-5.0, 5.0)
+    y = torch.where(y > 0.5, y, 0.1 * y) + x.amax(1, keepdim=True)
+    return torch.maximum(y, torch.sigmoid(y)) + torch.softmax(y, 1)
+
+
+def compiled_with(
+    flags: str, compiler: str, folder: Path
+) -> tuple[subprocess.CompletedProcess, np.ndarray]:
+    """Compile an export of `with_nan_inside` in float32; return its inputs too, 4 rows of NaN."""
+    layer = traced(with_nan_inside, (5,), low=-1.5, high=4.0)
+    source = Path(export([layer], folder / "m.c")["path"])
+    x = np.clip(numbers(40, 5), -1.5, 4)
+    x[3, 1], x[18, 0], x[25, 2], x[39, 4] = np.nan, np.inf, -2.5, -3
     done = subprocess.run(
         [compiler, *flags.split(), "-shared", "-fPIC", "-w", str(source), "-o", "m.so", "-lm"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         env={**os.environ, "LC_ALL": "C"},
         check=False,
     )
-    if flags in FAST:
-        assert "NaN must stay NaN" in done.stderr
-        return
-    assert done.returncode == 0, done.stderr
-    x = numbers(20, 3)
-    x[3, 1], x[18, 0] = np.nan, np.inf
-    (_,), status = CompiledSurrogate(tmp_path / "m.so")(x)
-    assert np.flatnonzero(status).tolist() == [3, 18]
+    return done, x
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_flags_that_drop_nan_are_refused_and_others_keep_the_status(compiler, tmp_path):
+    for flags in (*FAST, *FLAGS_OF[compiler]):
+        done, _ = compiled_with(flags, compiler, tmp_path)
+        assert "NaN must stay NaN" in done.stderr, flags
+    for flags in EXACT:
+        done, x = compiled_with(flags, compiler, tmp_path)
+        assert done.returncode == 0, done.stderr
+        (own,), status = CompiledSurrogate(tmp_path / "m.so")(x)
+        assert np.flatnonzero(status == 2).tolist() == [3, 18, 25, 39], flags
+        wanted = with_nan_inside(torch.tensor(x)).numpy()
+        np.testing.assert_allclose(own[status < 2], wanted[status < 2], rtol=1e-5)
+        (tmp_path / "m.so").unlink()
+
+
+@pytest.mark.skipif(not shutil.which("gfortran"), reason="no gfortran")
+@pytest.mark.parametrize("flags", ["-O0 -fcheck=all", "-O3", "-Ofast", "-O2 -ffast-math -flto"])
+def test_programs_in_fortran_have_the_status_whatever_their_flags(flags, tmp_path):
+    done, x = compiled_with("-O3 -march=native", "gcc", tmp_path)
+    assert done.returncode == 0
+    (wanted,), status = CompiledSurrogate(tmp_path / "m.so")(x)
+    x.tofile(tmp_path / "in.bin")
+    (tmp_path / "main.f90").write_text("""
+program main
+  use m_module
+  real(c_float) :: x(5, 40), y(5, 40), work(M_WORKSPACE / 4)
+  integer(c_int32_t) :: states(40)
+  open(10, file="in.bin", access="stream"); read(10) x
+  if (m_check(M_ABI, M_CHECKSUM) /= M_OK) stop 1
+  if (m(x, y, work, states) /= M_NOT_FINITE) stop 2
+  open(11, file="out.bin", access="stream"); write(11) y, states
+end program
+""")
+    built = ["gfortran", *flags.split(), "m.f90", "main.f90", "./m.so", "-o", "main"]
+    for command in (built, ["./main"]):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    own = np.fromfile(tmp_path / "out.bin", np.float32)
+    assert own[200:].view(np.int32).tolist() == status.tolist()
+    np.testing.assert_array_equal(own[:200].reshape(40, 5), wanted)
 
 
 @pytest.mark.parametrize("name", ["printf", "random", "time", "a" * 53, "float"])

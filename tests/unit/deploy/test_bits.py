@@ -14,6 +14,7 @@ from scitoolkit.deploy.bits.codes import rounded
 from scitoolkit.deploy.bits.rounding import best_rounding, compensated
 from scitoolkit.deploy.differences import conformal_bound
 from scitoolkit.deploy.export import export
+from scitoolkit.ops.codegen.compile import WIDE
 
 RANDOM = np.random.default_rng(0)
 SIZES = {"wide": (16, 200), "odd": (301, 83)}
@@ -115,13 +116,40 @@ def test_the_header_and_the_result_tell_what_compression_changed(layers):
         assert 0 < told["quantile999"] <= told["maximum"]
         assert told["bound"] <= told["maximum"]
     # the told maximum is that of fresh samples from the box, about
-    x = RANDOM.uniform(-1.6, 1.6, (256, 301)).astype(np.float32)
+    x = RANDOM.uniform(-4, 4, (256, 301)).astype(np.float32)
     (y,), _ = library(x, function="odd")
     dense = next(f.module for f in functions if f.name == "odd")(torch.from_numpy(x))
     change = np.abs(y - dense.detach().numpy()).max()
     assert 0.5 < change / found["differences"][1]["maximum"] < 2
     weights = sum(4 * f.module.weight.numel() for f in functions)
     assert found["weight_bytes"] < weights * {8: 0.45, 4: 0.35, 2: 0.3}[bits]
+
+
+@pytest.mark.parametrize("vectors", [512, 256, 128])
+@pytest.mark.parametrize("without", [(), ("-mno-avx512vnni", "-mno-avxvnni")])
+def test_inputs_of_8_bits_give_the_same_integers_by_all_instructions(
+    vectors, without, tmp_path, monkeypatch
+):
+    """Largest codes and inputs, whose sums of pairs exceed 16 bits."""
+    layer, largest = nn.Linear(301, 83), np.ones(301, np.float32)
+    layer.weight.data[0] = torch.tensor(np.where(np.arange(301) % 3, 1.0, -1.0))
+    specs = (ArraySpec("x", ("k",), (301,)), ArraySpec("y", ("k",), (83,)))
+    monkeypatch.setattr("scitoolkit.deploy.export.WIDE", (*WIDE, *without))
+    config = ExportConfig(bits=8, activations=8, vectors=vectors)
+    record = export([TracedFunction(layer, *([s] for s in specs))], tmp_path / "m.so", config)
+    x = np.concatenate([RANDOM.normal(size=(21, 301)).astype(np.float32), [largest, -largest]])
+    (own,), _ = CompiledSurrogate(tmp_path / "m.so")(x.astype(np.float32))
+    coded = rounded(layer.weight.detach().numpy(), 8)
+    wanted = np.zeros((23, 83)) + layer.bias.detach().numpy()
+    for first in range(0, 301, coded.group):
+        part = x[:, first : first + coded.group].astype(np.float32)
+        size = np.abs(part).max(1, keepdims=True)
+        near = np.rint(part * (np.float32(127) / size)) * (size / np.float32(127))
+        wanted += near @ coded.matrix()[:, first : first + coded.group].T.astype(float)
+    np.testing.assert_allclose(own, wanted, atol=1e-5 * np.abs(wanted).max())
+    assert 1e-3 < record["differences"][0]["relative"] < 0.02
+    with pytest.raises(ValueError, match="activations without bits=8"):
+        ExportConfig(bits=4, activations=8)
 
 
 class Several(nn.Module):

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from surveyed_modules import Call, SpectralLayer
+from exported import Joined
+from surveyed_modules import Call, SpectralLayer, as_function, surveyed
 from torch import nn
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
+from scitoolkit.deploy.agreement import evaluating, in_dtype
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.source import FLAGS
 
 BOTH = ExportConfig(dtype="float64", derivatives=["jvp", "vjp"])
+# A compiler needs 20 times longer to optimise the code than to translate it.
+NOT_OPTIMISED = mock.patch(
+    "scitoolkit.deploy.export.FLAGS", tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)
+)
 
 
 def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
@@ -55,9 +64,7 @@ def library(tmp_path_factory):
             ArraySpec(k, tuple("abc"[: len(s)]), tuple(s)) for k, s in (("x", shape), ("y", out))
         )
         functions.append(TracedFunction(module, [x], [y], name=name))
-    # A compiler needs 20 times longer to optimise the code than to translate it.
-    flags = tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)
-    with mock.patch("scitoolkit.deploy.export.FLAGS", flags):
+    with NOT_OPTIMISED:
         export(functions, path, BOTH)
     return CompiledSurrogate(path)
 
@@ -139,3 +146,77 @@ def test_an_index_out_of_range_of_the_examples_is_refused_by_name(tmp_path):
     function = TracedFunction(AtIndices(), inputs, [ArraySpec("y", ("b",), (1,))])
     with pytest.raises(ConfigError, match="cannot be differentiated"):
         export([function], tmp_path / "m.so", ExportConfig(derivatives=["jvp"]))
+
+
+def pulled_by_autograd(module: nn.Module, x: np.ndarray, cotangent: np.ndarray) -> np.ndarray:
+    """Return the gradient of every sample alone; NaN of samples without one."""
+    rows = []
+    for start in range(len(x)):
+        own = torch.tensor(x[start : start + 1], requires_grad=True)
+        y = module(own)
+        if y.requires_grad and y.is_floating_point():
+            seed = torch.tensor(cotangent[start : start + 1])
+            (pulled,) = torch.autograd.grad(y, own, seed, allow_unused=True)
+            pulled = torch.zeros_like(own) if pulled is None else pulled
+            rows.append(pulled[0].numpy(force=True))
+        else:
+            rows.append(np.zeros_like(x[0]))
+    return np.stack(rows)
+
+
+def pulled_back(functions: Sequence[TracedFunction], folder: Path) -> dict[str, str]:
+    """Return {name: `equal`, `refused: ...` or `wrong: ...`} of the vjp of functions.
+
+    Functions are exported together, and in halves where one of them is refused.
+    """
+    joined = TracedFunction(
+        Joined([f.module for f in functions]),
+        [replace(f.inputs[0], name=f"x{k}") for k, f in enumerate(functions)],
+        [replace(f.outputs[0], name=f"y{k}") for k, f in enumerate(functions)],
+    )
+    try:
+        export([joined], folder / "m.so", BOTH)
+    except (ConfigError, NumericalError) as refusal:
+        if len(functions) == 1:
+            return {functions[0].name: f"refused: {refusal}"}
+        half = len(functions) // 2
+        return pulled_back(functions[:half], folder) | pulled_back(functions[half:], folder)
+    generator = np.random.default_rng(5)
+    x, w = (
+        [generator.normal(size=(19, *getattr(f, ends)[0].shape)) for f in functions]
+        for ends in ("inputs", "outputs")
+    )
+    results, _ = CompiledSurrogate(folder / "m.so")(*x, *w, function="vjp")
+    told = {}
+    (double,) = in_dtype([joined], "float64")
+    with evaluating([double]):
+        for part, *arrays, own, function in zip(
+            double.module.parts, x, w, results, functions, strict=True
+        ):
+            wanted = pulled_by_autograd(part, *arrays)
+            finite = np.isfinite(wanted)
+            close = 1e-7 * np.abs(wanted[finite]).max(initial=1e-8)
+            equal = np.isfinite(own) == finite
+            equal[finite] &= np.abs(own - wanted)[finite] <= close
+            told[function.name] = "equal" if equal.all() else f"wrong: {np.argwhere(~equal)[:3]}"
+    return told
+
+
+def require_no_wrong_derivative(names: Sequence[str], folder: Path) -> None:
+    functions = [as_function(*surveyed()[name], name) for name in names]
+    told = {}
+    with NOT_OPTIMISED:
+        for start in range(0, len(functions), 8):
+            told |= pulled_back(functions[start : start + 8], folder)
+    assert [t for t in told.items() if t[1].startswith("wrong")] == []
+    assert list(told.values()).count("equal") >= 0.6 * len(told), told
+
+
+def test_derivatives_of_operators_are_those_of_autograd_or_refused(tmp_path):
+    require_no_wrong_derivative(list(surveyed())[::48], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(12))
+def test_derivatives_of_all_operators_are_those_of_autograd_or_refused(first, tmp_path):
+    require_no_wrong_derivative(list(surveyed())[first::12], tmp_path)

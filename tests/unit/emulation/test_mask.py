@@ -170,6 +170,31 @@ def test_fields_whose_missing_cells_differ_need_a_variable(tmp_path, job):
         )
 
 
+@pytest.mark.parametrize(
+    ("mask", "change", "message"),
+    [
+        (None, "hole", r"row 3, variable u: 1 values are NaN"),
+        ("missing", "hole", r"row 3, variable u: 1 values are NaN or Inf in cells of the mask"),
+        ("missing", "moves", r"row 3, variable u: \d+ values are NaN or Inf in cells of the mask"),
+    ],
+)
+def test_validate_refuses_holes_and_masks_that_move(tmp_path, job, mask, change, message):
+    write(tmp_path / "a.nc", 0, np.nan if mask else 0.0)
+    with xr.open_dataset(tmp_path / "a.nc") as file:
+        data = file.load()
+    row = data["u"].values[3]
+    row[...] = np.roll(row, 1, axis=1) if change == "moves" else row
+    if change == "hole":
+        row[tuple(np.argwhere(WET)[0])] = np.nan
+    write_fields(data, tmp_path / "a.nc")
+    section = {"path": str(tmp_path / "a.nc"), "inputs": ["u", "v"], "outputs": ["u", "v"]}
+    section |= {"mask": mask} if mask else {}
+    split = {"by": "time", "train": 1.0, "validation": 0.0, "test": 0.0}
+    config = load_config(EmulationConfig, job(section, split=split))
+    with pytest.raises(DataError, match=message):
+        job_for_task("emulate").validate(config)
+
+
 def test_a_mask_is_saved_with_the_weights(plan, tmp_path):
     prepared = plan(np.nan, "missing", guards=[{"name": "value_range", "ranges": {"u": [-9, 9]}}])
     save(prepared.model, tmp_path)

@@ -61,3 +61,10 @@ def test_what_says_the_same_gives_the_same_forecast(model, tmp_path, name, caplo
         assert month in ((2000, 1), "2000-01")
     told = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert bool(told) == (name in TOLD)
+
+
+def test_several_simulations_beside_a_model_of_one_are_told(model, tmp_path, caplog):
+    altered = REFUSED["a second time"](monthly())
+    altered.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
+    model.job.evaluate(model.run.path, data=tmp_path / "in.nc")
+    assert "scored on 2 simulations, the model is of one" in caplog.text

@@ -9,6 +9,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.forecasting.checks import field_warnings
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import read_field
 from scitoolkit.forecasting.fields import read_drivers, read_variables
@@ -204,3 +205,22 @@ def test_small_series_of_a_panel_are_stored_as_exactly_as_large_ones(tmp_path):
     rows.to_csv(tmp_path / "panel.csv", index=False)
     out = forecast_of(tmp_path, tmp_path / "panel.csv")
     np.testing.assert_allclose(out["y"].values / sizes, 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("unit", "date"), [("s", "2001-01-01T00"), ("ms", "2001-01-01T00"), ("ns", "2001-01-01T00")]
+)
+def test_dates_written_as_numbers_are_told(tmp_path, unit, date):
+    numbers = DAYS.to_numpy().astype(f"M8[{unit}]").astype(np.int64)
+    path = table(tmp_path, time=numbers, y=noise())
+    config = ForecastingConfig(data={"path": path, "variable": "y"}, inputs=6, leads=2)
+    (warning,) = field_warnings(read_field(config.data), config)
+    assert f"{unit} since 1970 ({date}" in warning
+
+
+@pytest.mark.parametrize("first", [0.0, 12345.0, 1e9 + 0.5, 1e13])
+def test_plain_numbers_are_no_dates(tmp_path, first):
+    """Steps, days of a spreadsheet, parts of a second, and numbers beyond the year 2106."""
+    path = table(tmp_path, time=first + np.arange(COUNT), y=noise())
+    config = ForecastingConfig(data={"path": path, "variable": "y"}, inputs=6, leads=2)
+    assert not field_warnings(read_field(config.data), config)

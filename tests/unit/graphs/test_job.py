@@ -75,9 +75,11 @@ def test_networks_are_averaged_and_stored_in_few_bits(file, tmp_path, members, d
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     outputs = torch.stack([member(x, pair) for member in trained.model.members])
     truth = outputs.mean(0).softmax(-1).detach()
-    stages.predict(trained.config, trained.model, data, tmp_path / "out.nc")
-    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
-        np.testing.assert_allclose(out.probability.values, truth.numpy(), atol=1e-5)
+    out = stages.predict(trained.config, trained.model, data, tmp_path / "out.nc")
+    np.testing.assert_allclose(out.probability.values, truth.numpy(), atol=1e-5)
+    GraphJob().predict(run.path, file, tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as written:
+        np.testing.assert_array_equal(written.probability.values, out.probability.values)
 
 
 def test_a_resumed_run_refuses_another_graph(file, tmp_path):

@@ -312,3 +312,11 @@ def test_only_parts_of_one_record_are_joined(tmp_path, change, match):
     change(second).to_netcdf(paths[1], engine="h5netcdf")
     with pytest.raises(DataError, match=match):
         open_fields(paths)
+
+
+def test_coordinates_are_written_without_a_fill_value(tmp_path):
+    values = xr.DataArray(np.array([[0.0, np.nan]]), dims=("y", "x"), coords={"x": [0.5, 1.5]})
+    path = write_fields(xr.Dataset({"u": values}), tmp_path / "a.nc")
+    with h5py.File(path) as file:
+        assert "_FillValue" not in file["x"].attrs
+        assert np.isnan(file["u"].attrs["_FillValue"])
