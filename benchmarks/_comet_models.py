@@ -240,7 +240,7 @@ class Quantised:
     """
 
     def __init__(self, model: nn.Module, bits: int) -> None:
-        self.bits = bits
+        self.bits, self.chance = bits, torch.Generator()
         self.known = {p.untyped_storage()._cdata for p in model.parameters()}
         self.seen: dict = {}
 
@@ -258,34 +258,94 @@ class Quantised:
         key = (x.data_ptr(), x.shape, x._version)
         found = self.seen.get(key)
         if found is None or found[0]() is None:
-            found = self.seen[key] = (weak(x), self.encode(x.detach()))
+            found = self.seen[key] = (weak(x), self.encode(x.detach(), self.bits))
         return found[1]
 
-    def encode(self, x: Tensor):
+    def encode(self, x: Tensor, bits: int):
         flat = x.contiguous().reshape(-1)
         groups = nn.functional.pad(flat, (0, -len(flat) % GROUP)).view(-1, GROUP)
         low = groups.amin(1, keepdim=True).bfloat16()
         low = torch.where(low.float() > groups.amin(1, keepdim=True), low - low.abs() / 128, low)
-        top = (1 << self.bits) - 1
+        top = (1 << bits) - 1
         span = ((groups.amax(1, keepdim=True) - low) * 1.008 + 1e-20).bfloat16()
         codes = groups.sub(low).mul_(top / span.float())
-        codes = codes.add_(torch.rand_like(codes)).clamp_(0, top).byte()
-        packed = torch.zeros(len(codes), GROUP * self.bits // 8, dtype=torch.uint8)
-        each = 8 // self.bits
+        # From a generator of its own, so that dropout draws the same numbers with any store.
+        codes = codes.add_(torch.rand(codes.shape, generator=self.chance)).clamp_(0, top).byte()
+        packed = torch.zeros(len(codes), GROUP * bits // 8, dtype=torch.uint8)
+        each = 8 // bits
         for i in range(each):
-            packed |= codes[:, i::each] << (i * self.bits)
-        return packed, low, span, x.shape
+            packed |= codes[:, i::each] << (i * bits)
+        return packed, low, span, x.shape, bits
 
     def unpack(self, kept):
         if isinstance(kept, Tensor):
             return kept
-        packed, low, span, shape = kept
-        each, top = 8 // self.bits, (1 << self.bits) - 1
+        packed, low, span, shape, bits = kept
+        each, top = 8 // bits, (1 << bits) - 1
         out = torch.empty(len(packed), GROUP)
         for i in range(each):
-            out[:, i::each] = (packed >> (i * self.bits)) & top
+            out[:, i::each] = (packed >> (i * bits)) & top
         out = out.mul_(span.float() / top).add_(low)
         return out.reshape(-1)[: shape.numel()].view(shape)
+
+
+class Adapted(Quantised):
+    """GACT's scheme (Liu et al. 2022, arXiv:2206.11357): bits of each tensor by its sensitivity.
+
+    The sensitivity is the largest squared difference of gradients with one bit twice, rounded with
+    other random numbers, and with eight. From eight bits each, the tensor whose fewer bits cost
+    the least variance per bit saved loses some, until the average is reached. Its package needs
+    CUDA, also to build; here it shares groups and rounding with `Quantised`.
+    """
+
+    def __init__(self, model: nn.Module, average: float) -> None:
+        super().__init__(model, 4)
+        self.average, self.at = average, 0
+        self.allotted: list[int] = []
+        self.sizes: list[int] = []
+        self.other = -1  # number of the tensor that is rounded with other random numbers
+
+    def context(self):
+        self.at = 0
+        return super().context()
+
+    def encode(self, x: Tensor, bits: int):
+        number, self.at = self.at, self.at + 1
+        if number == len(self.allotted):
+            self.allotted.append(bits)
+            self.sizes.append(x.numel())
+        self.chance.manual_seed(2 * number + (number == self.other))
+        return super().encode(x, self.allotted[number])
+
+    def adapt(self, gradients) -> None:
+        """Choose the bits; `gradients` runs a step and returns its gradients as one vector."""
+        gradients()
+        sensitivity = []
+        for number, before in enumerate(self.allotted):
+            self.allotted[number] = 1
+            once, self.other = gradients(), number
+            twice, self.other = gradients(), -1
+            self.allotted[number] = 8
+            fine = gradients()
+            pairs = ((once, twice, 1), (once, fine, 2), (twice, fine, 2))
+            sensitivity.append(max(t * float((a - b).square().sum()) for a, b, t in pairs))
+            self.allotted[number] = before
+        self.allotted = [8] * len(self.sizes)
+        total = sum(self.sizes)
+
+        def cost(number: int) -> float:
+            bits = self.allotted[number]
+            if bits == 1:
+                return float("inf")
+            fewer = bits // 2
+            more = sensitivity[number] * (4.0 ** (1 - fewer) - 4.0 ** (1 - bits))
+            return more / (self.sizes[number] * (bits - fewer))
+
+        while sum(b * n for b, n in zip(self.allotted, self.sizes, strict=True)) > (
+            self.average * total
+        ):
+            least = min(range(len(self.sizes)), key=cost)
+            self.allotted[least] //= 2
 
 
 def weak(x: Tensor):

@@ -62,6 +62,16 @@ class Nothing:
         return nothing_saved()
 
 
+class Rounded:
+    """An activation store by a scheme of `_comet_models`."""
+
+    def __init__(self, scheme) -> None:
+        self.scheme = scheme
+
+    def saving(self, batch, finer):
+        return self.scheme.context()
+
+
 class Peak(Callback):
     """Takes the resident memory between two steps as the beginning of the growth."""
 
@@ -284,6 +294,23 @@ def planned(options: dict) -> dict:
     }
 
 
+def rivals(options: dict) -> dict:
+    """Return live bytes and gradient error of ActNN's scheme and of GACT's at four bits."""
+    model, gradients = warmed(options)
+    exact = gradients(PlannedMemory(model, MemoryConfig(activations="planned")))
+    found = {}
+    for name, scheme in (("actnn", models.Quantised(model, 4)), ("gact", models.Adapted(model, 4))):
+        store = Rounded(scheme)
+        if name == "gact":
+            scheme.adapt(lambda s=store: torch.cat([g.reshape(-1) for g in gradients(s).values()]))
+        kept = gradients(store)
+        error = sum(float((kept[n] - g).square().sum()) for n, g in exact.items())
+        size = sum(float(g.square().sum()) for g in exact.values())
+        peak = peak_live_bytes(lambda s=store: gradients(s), torch.device("cpu"))
+        found[name] = {"mib": peak / 2**20, "gradient_error": (error / size) ** 0.5}
+    return found
+
+
 def offload(options: dict) -> dict:
     """Compare live bytes and time (disk waits included) of the methods that change no bit."""
     model, gradients = warmed(options)
@@ -325,6 +352,7 @@ if __name__ == "__main__":
         "timing": timing,
         "accuracy": accuracy,
         "planned": planned,
+        "rivals": rivals,
         "offload": offload,
     }
     print(json.dumps(parts[chosen["part"]](chosen)))

@@ -8,7 +8,8 @@ large tensor separately (MALLOC_MMAP_THRESHOLD_), so that fragmentation does not
 gradient error is |g - g_exact| / |g_exact| over all parameters, the largest of several steps.
 
 `NAME_over_checkpointing` compares the store `planned` with the best checkpointing by the live bytes
-of tensors in a step, because resident memory of these networks is mostly fragmentation. `offload`
+of tensors in a step, because resident memory of these networks is mostly fragmentation; `rivals`
+beside it are ActNN's scheme and GACT's, whose packages need CUDA, at four bits a value. `offload`
 has live bytes and seconds of the methods that change no bit: saved, recomputed, moved to a file.
 """
 
@@ -85,6 +86,8 @@ def run() -> dict:
     }
 
     planned = {name: worker("planned", **model, warm=4) for name, model in PLANNED.items()}
+    for name, model in PLANNED.items():
+        planned[name]["rivals"] = worker("rivals", **model, warm=4)
     offload = {
         name: worker("offload", **model, warm=1, rounds=3) for name, model in PLANNED.items()
     }

@@ -179,7 +179,14 @@ class Hdf5Copy:
     def _copy_dataset(self, item: h5py.Dataset, target: h5py.Group, name: str) -> None:
         how = h5p.create(h5p.OBJECT_COPY)
         how.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG | _MERGE_COMMITTED_TYPES)
-        h5o.copy(item.id, b".", target.id, _encoded(name), how, _links())
+        fill = item.id.get_create_plist().fill_value_defined()
+        # HDF5 copies the address of a fill value of variable length, which the copy has not.
+        if fill == h5d.FILL_VALUE_USER_DEFINED and _holds(item.id.get_type(), h5t.VLEN):
+            made = create_like(item, target, name, self.type_of(item))
+            if item.size:
+                made[...] = item[()]
+        else:
+            h5o.copy(item.id, b".", target.id, _encoded(name), how, _links())
         copy = target[name]
         self._placed(item, copy.name, copy)
         if item.shape is not None and item.size and _holds(item.id.get_type(), h5t.REFERENCE):
@@ -199,7 +206,7 @@ class Hdf5Copy:
         new = h5a.create(target.id, _encoded(name), self._in_copy(kind), space)
         if space.get_simple_extent_type() == h5s.NULL:
             return
-        if _holds(kind, h5t.REFERENCE) or _holds(kind, h5t.VLEN) or _holds_text(kind):
+        if _holds(kind, h5t.REFERENCE, h5t.VLEN):
             values = np.empty(old.shape, old.dtype)
             old.read(values)
             new.write(self._redirected(values))
@@ -289,28 +296,18 @@ def usable(code: int) -> bool:
     return bool(h5z.get_filter_info(code) & h5z.FILTER_CONFIG_ENCODE_ENABLED)
 
 
-def _holds(kind: h5t.TypeID, wanted: int) -> bool:
-    """Return whether a datatype, or a part of it, is of the given class."""
+def _holds(kind: h5t.TypeID, *wanted: int) -> bool:
+    """Return whether a datatype, or a part of it, is of a class; variable strings are VLEN."""
     type_class = kind.get_class()
-    if type_class == wanted:
+    if type_class in wanted:
         return True
-    if type_class in (h5t.VLEN, h5t.ARRAY):
-        return _holds(kind.get_super(), wanted)
-    if type_class != h5t.COMPOUND:
-        return False
-    return any(_holds(kind.get_member_type(i), wanted) for i in range(kind.get_nmembers()))
-
-
-def _holds_text(kind: h5t.TypeID) -> bool:
-    """Return whether a datatype contains variable-length strings."""
-    type_class = kind.get_class()
     if type_class == h5t.STRING:
-        return bool(kind.is_variable_str())
+        return h5t.VLEN in wanted and bool(kind.is_variable_str())
     if type_class in (h5t.VLEN, h5t.ARRAY):
-        return _holds_text(kind.get_super())
+        return _holds(kind.get_super(), *wanted)
     if type_class != h5t.COMPOUND:
         return False
-    return any(_holds_text(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
+    return any(_holds(kind.get_member_type(i), *wanted) for i in range(kind.get_nmembers()))
 
 
 def _user_block(source: h5py.File, size: int) -> bytes:

@@ -162,7 +162,8 @@ def _own_role(
     if "positive" in stated and ndim == 1:
         return "coordinate", "attribute positive"
     leaf = path.rpartition("/")[2]
-    if leaf.lower() in (*LATITUDE_NAMES, *LONGITUDE_NAMES, *_TIMES):
+    # "Coordinates" are positions of particles in files of Gadget, AREPO and SWIFT.
+    if leaf.lower() in (*LATITUDE_NAMES, *LONGITUDE_NAMES, *_TIMES, "coordinates"):
         return "coordinate", "its name"
     bounded = _DESCRIBED_BY_NAME.match(leaf)
     return (

@@ -7,6 +7,7 @@ with finite C-contiguous float32 or float64. The caller verifies decoded values 
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from abc import abstractmethod
@@ -132,10 +133,8 @@ class ErrorBoundedCodec(NeedsPackages, Config):
 
     def version(self) -> str:
         """Return the version of the library, which is stored in the header of a stream."""
-        if not self.requires:
-            return "1"
         try:
-            return version(self.requires[0])
+            return _version_of(self.requires[0]) if self.requires else "1"
         except PackageNotFoundError:
             raise missing_extra(self.requires[0], "compression", f"codec {self.name}") from None
 
@@ -199,6 +198,10 @@ codecs: Kind[type[ErrorBoundedCodec]] = Kind(
     "compresses a field within an error bound",
     contract="scitoolkit.testing:CodecContract",
 )
+
+
+# The search of a package's metadata takes longer than coding a sample of a field.
+_version_of = functools.cache(version)
 
 
 def fold(shape: Shape, max_dims: int) -> Shape:

@@ -4,11 +4,24 @@
  */
 
 /* Inlining gives one copy of the coder per direction, without the branches of the other one. */
+/* Iterations of the next loop do not depend on each other. */
+#ifdef __clang__
+#define UNORDERED _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define UNORDERED _Pragma("GCC ivdep")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- binary arithmetic coder: 32-bit range, 16-bit probabilities ---- */
 typedef struct { uint32_t low, high, x; uint8_t *buf; int64_t pos, cap; int decoding; } coder;
 
+static inline uint32_t big_endian(uint32_t word) {
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return word;
+#else
+    return __builtin_bswap32(word);
+#endif
+}
 static inline uint32_t next_byte(coder *c) {
     const uint32_t byte = c->pos < c->cap ? c->buf[c->pos] : 0;
     c->pos++;
@@ -18,24 +31,35 @@ static inline void put_byte(coder *c, uint32_t byte) {
     if (c->pos < c->cap) c->buf[c->pos] = (uint8_t)byte;
     c->pos++;
 }
+/* Shift out the leading bytes that low and high share. */
+INLINE void shift_out(coder *c) {
+    const uint32_t apart = c->low ^ c->high;
+    const int n = (apart ? __builtin_clz(apart) : 32) / 8;
+    if (c->pos + 4 <= c->cap) {  /* branchless, because the number of bytes is unpredictable */
+        uint32_t word;
+        if (c->decoding) {
+            memcpy(&word, c->buf + c->pos, 4);
+            c->x = (uint32_t)(((uint64_t)c->x << 32 | big_endian(word)) << 8 * n >> 32);
+        } else {
+            word = big_endian(c->high);
+            memcpy(c->buf + c->pos, &word, 4);
+        }
+        c->pos += n;
+    } else {
+        for (int i = 0; i < n; i++)
+            if (c->decoding) c->x = c->x << 8 | next_byte(c);
+            else put_byte(c, c->high >> (24 - 8 * i) & 255);
+    }
+    c->low = (uint32_t)((uint64_t)c->low << 8 * n);
+    c->high = (uint32_t)(((uint64_t)c->high + 1) << 8 * n) - 1;
+}
 INLINE int code_bit(coder *c, int bit, uint32_t p1) {
     const uint32_t mid = c->low + (uint32_t)(((uint64_t)(c->high - c->low) * p1) >> 16);
     if (c->decoding) bit = c->x <= mid;
-    if (c->decoding) {  /* branchless, because decoded bits are unpredictable */
-        const uint32_t up = 0u - (uint32_t)bit;
-        c->high = (mid & up) | (c->high & ~up);
-        c->low = (c->low & up) | ((mid + 1) & ~up);
-    } else if (bit) {
-        c->high = mid;
-    } else {
-        c->low = mid + 1;
-    }
-    while (((c->low ^ c->high) & 0xff000000u) == 0) {
-        if (c->decoding) c->x = c->x << 8 | next_byte(c);
-        else put_byte(c, c->high >> 24);
-        c->low <<= 8;
-        c->high = c->high << 8 | 255;
-    }
+    const uint32_t up = 0u - (uint32_t)bit;  /* branchless, because bits are unpredictable */
+    c->high = (mid & up) | (c->high & ~up);
+    c->low = (c->low & up) | ((mid + 1) & ~up);
+    shift_out(c);
     return bit;
 }
 static coder start_coder(uint8_t *buf, int64_t cap, int decoding) {
@@ -105,49 +129,84 @@ __attribute__((constructor)) static void make_tables(void) {
     for (int n = 0; n < 1024; n++) rates[n] = (uint16_t)(65536 / (n + 2));
 }
 
+/* With shorter vectors the scalar operations are as fast. */
+#ifdef __AVX2__
+#define VECTORS 1
+#else
+#define VECTORS 0
+#endif
+/* Vectors of the inputs, the constant input at INPUTS and a zero at INPUTS + 1. */
+typedef int32_t lanes8 __attribute__((vector_size(32)));
+typedef uint32_t u_lanes8 __attribute__((vector_size(32)));
+typedef float floats8 __attribute__((vector_size(32)));
+static const lanes8 NEW_WEIGHTS = {18000, 18000, 18000, 18000, 18000, 18000, 0, 0};
 typedef struct {
-    uint32_t *counters[INPUTS], *at[INPUTS];
-    int32_t weights[KINDS * SETS][INPUTS + 1], *w;
-    int st[INPUTS + 1], p16, dot;
+    uint32_t *counters;  /* tables of all inputs */
+    lanes8 weights[KINDS * SETS];
     const curve *curve;
     int longest;  /* maximum number of bits of an integer's exponent */
 } model;
+/* Prediction of one bit and what is necessary to learn from it. */
+typedef struct { const uint32_t *ctx; uint32_t *table; lanes8 *w, st, counters; int p16, dot; } guess;
 
-static inline void predict_bit(model *m, const uint32_t *ctx, int set) {
-    int64_t dot = 0;
-    m->w = m->weights[set];
-    for (int i = 0; i < INPUTS; i++) {
-        m->at[i] = m->counters[i] + ctx[i];
-        m->st[i] = m->curve->stretch[*m->at[i] >> 20];
-        dot += (int64_t)m->w[i] * m->st[i];
-    }
-    m->st[INPUTS] = 256;
-    dot += (int64_t)m->w[INPUTS] * 256;
-    dot >>= 16;
-    m->dot = (int)(dot > REACH ? REACH : dot < -REACH ? -REACH : dot);
-    m->p16 = m->curve->squash[m->dot + REACH];
+/* `size`: distance of the tables of two inputs. */
+INLINE guess predict_bit(const model *m, const uint32_t *ctx, int set, int64_t size) {
+    guess g = {.ctx = ctx, .table = m->counters, .w = (lanes8 *)&m->weights[set]};
+#define COUNT(i) (int32_t)m->counters[i * size + ctx[i]]
+#define STRETCH(i) m->curve->stretch[m->counters[i * size + ctx[i]] >> 20]
+    g.counters = (lanes8){COUNT(0), COUNT(1), COUNT(2), COUNT(3), COUNT(4), COUNT(5), 0, 0};
+    g.st = (lanes8){STRETCH(0), STRETCH(1), STRETCH(2), STRETCH(3), STRETCH(4), STRETCH(5), 256, 0};
+#undef COUNT
+#undef STRETCH
+    /* The sum of products of 45 bits over 2^16, rounded down. */
+#if VECTORS
+    const lanes8 low = (*g.w << 16) >> 16, high = (*g.w - low) >> 16;
+    const lanes8 a = low * g.st, b = high * g.st;
+    lanes8 sums = SHUFFLE(int32_t, a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+                  + SHUFFLE(int32_t, a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    sums += SHUFFLE(int32_t, sums, sums, 4, 5, 6, 7, 0, 1, 2, 3);
+    const int dot = sums[1] + sums[3] + ((sums[0] + sums[2]) >> 16);
+#else
+    int64_t sum = 0;
+    for (int i = 0; i <= INPUTS; i++) sum += (int64_t)(*g.w)[i] * g.st[i];
+    const int dot = (int)(sum >> 16);
+#endif
+    g.dot = dot > REACH ? REACH : dot < -REACH ? -REACH : dot;
+    g.p16 = m->curve->squash[g.dot + REACH];
+    return g;
 }
-static inline void learn(model *m, int bit, uint32_t limit) {
-    const int error = ((bit << 16) - m->p16) >> 4;
-    for (int i = 0; i <= INPUTS; i++) m->w[i] += (m->st[i] * error * 6 + 0x2000) >> 14;
+INLINE void learn(const guess *g, int bit, uint32_t limit, int64_t size) {
+    const int error = ((bit << 16) - g->p16) >> 4;
+    /* A counter moves by a product of 37 bits over 2^16, rounded down; vectors take it in two parts. */
+#if VECTORS
+    *g->w += (g->st * (error * 6) + 0x2000) >> 14;
+    const lanes8 n = g->counters & 1023, p = (lanes8)((u_lanes8)g->counters >> 10);
+    const lanes8 apart = (bit ? 4194303 : 0) - p;
+    const floats8 rate_of = 65536.0f / __builtin_convertvector(n + 2, floats8);
+    const lanes8 rate = __builtin_convertvector(rate_of, lanes8);
+    const lanes8 by = ((apart >> 8) * rate + (((apart & 255) * rate) >> 8)) >> 8;
+    const lanes8 next = (p + by) << 10 | (n - (n < (int32_t)limit));
+    for (int i = 0; i < INPUTS; i++) g->table[i * size + g->ctx[i]] = (uint32_t)next[i];
+#else
+    for (int i = 0; i <= INPUTS; i++) (*g->w)[i] += (g->st[i] * error * 6 + 0x2000) >> 14;
     for (int i = 0; i < INPUTS; i++) {
-        const uint32_t c = *m->at[i], n = c & 1023;
-        int64_t p = c >> 10;
-        const int64_t target = bit ? 4194303 : 0;
-        p += ((target - p) * rates[n]) >> 16;
-        *m->at[i] = (uint32_t)(p << 10) | (n < limit ? n + 1 : n);
+        const uint32_t c = (uint32_t)g->counters[i], n = c & 1023;
+        const int64_t p = c >> 10, apart = (bit ? 4194303 : 0) - p;
+        const uint32_t next = (uint32_t)(p + ((apart * rates[n]) >> 16)) << 10;
+        g->table[i * size + g->ctx[i]] = next | (n < limit ? n + 1 : n);
     }
+#endif
 }
-INLINE int code_mixed(model *m, coder *c, int bit, const uint32_t *ctx, int set,
-                             uint32_t limit) {
-    predict_bit(m, ctx, set);
-    bit = code_bit(c, bit, (uint32_t)m->p16);
-    learn(m, bit, limit);
+INLINE int code_mixed(model *m, coder *c, int bit, const uint32_t *ctx, int set, uint32_t limit,
+                      int64_t size) {
+    const guess g = predict_bit(m, ctx, set, size);
+    bit = code_bit(c, bit, (uint32_t)g.p16);
+    learn(&g, bit, limit, size);
     return bit;
 }
 
 static void free_models(model *models) {
-    if (models) free(models[0].counters[0]);
+    if (models) free(models[0].counters);
     free(models);
 }
 /* Settings of the codecs that share this coder. */
@@ -161,16 +220,16 @@ typedef struct { const curve *curve; int longest; const quantiser *quantise; } m
 static const mixing PLAIN = {&knotted, 29, NULL};
 
 static model *make_models(mixing m) {
-    model *models = malloc(sizeof(model) * KINDS);
+    model *models = aligned_alloc(sizeof(lanes8), sizeof(model) * KINDS);
     uint32_t *pool = malloc(sizeof(uint32_t) * KINDS * INPUTS * CONTEXTS);
     if (!models || !pool) { free(models); free(pool); return NULL; }
     for (int64_t i = 0; i < KINDS * INPUTS * CONTEXTS; i++) pool[i] = 1u << 31;
     for (int k = 0; k < KINDS; k++) {
         models[k].curve = m.curve;
         models[k].longest = m.longest;
-        for (int i = 0; i < INPUTS; i++) models[k].counters[i] = pool + (k * INPUTS + i) * CONTEXTS;
+        models[k].counters = pool + k * INPUTS * CONTEXTS;
         for (int j = 0; j < KINDS * SETS; j++)
-            for (int i = 0; i <= INPUTS; i++) models[k].weights[j][i] = i < INPUTS ? 18000 : 0;
+            models[k].weights[j] = NEW_WEIGHTS;
     }
     return models;
 }
@@ -194,8 +253,19 @@ static inline uint32_t log_bin(uint32_t v) {
 }
 
 typedef struct { uint32_t ctx[INPUTS], near, total; int set; } context;
-/* Sums of previously coded magnitudes around each point of a row. */
-typedef struct { uint32_t north, up, around, beyond, other, parent; } seen;
+/* Sums of previously coded magnitudes around the points of a row, at x / s. */
+typedef struct { uint32_t *north, *up, *around, *beyond, *other, *parent, *nearest, *sides, *memory; } seen;
+
+static int make_seen(seen *v, int64_t n) {
+    enum { ARRAYS = 8, BORDER = 2 };
+    const int64_t room = n + 2 * BORDER;
+    uint32_t *const memory = calloc((size_t)(ARRAYS * room), sizeof *memory);
+    uint32_t **const array[ARRAYS] = {&v->north, &v->up, &v->around, &v->beyond, &v->other, &v->parent,
+                                      &v->nearest, &v->sides};
+    for (int i = 0; memory && i < ARRAYS; i++) *array[i] = memory + i * room + BORDER;
+    v->memory = memory;
+    return memory != NULL;
+}
 
 /* Return a row of magnitudes, or zeros for a row outside of the field. */
 static const uint16_t *row_at(const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
@@ -205,8 +275,8 @@ static const uint16_t *row_at(const grid *g, const uint16_t *mag, const uint16_t
 }
 
 /* Sums of magnitudes in the class itself, other classes and the parent, for a row of a class. */
-static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
-                    int64_t y, int64_t s, int cls) {
+INLINE void see_points(const seen *v, const grid *g, const uint16_t *mag, const uint16_t *zeros,
+                       int64_t z, int64_t y, int64_t s, int cls) {
     const int64_t S = 2 * s, nx = g->n[2];
 #define ROW(i, j) row_at(g, mag, zeros, z + (i), y + (j))
     const uint16_t *const c = ROW(0, 0), *const n = ROW(0, -S), *const u = ROW(-S, 0);
@@ -217,25 +287,43 @@ static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t
 #undef ROW
     const uint16_t *const parent = row_at(g, mag, zeros, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
                                           y / (2 * S) * (2 * S) + (cls & 2 ? S : 0));
-    const int64_t odd = cls & 1 ? S : 0;
-    for (int64_t x = first(cls, 2, s); x < nx; x += S, to++) {
-        const int64_t px = x / (2 * S) * (2 * S) + odd;
-        uint32_t around = (uint32_t)un[x] + us[x], other = (uint32_t)b[0][x] + b[1][x] + b[2][x] + b[3][x];
-        other += 2 * ((uint32_t)a[0][x] + a[1][x] + a[2][x] + a[3][x]);
-        if (x >= S) around += (uint32_t)n[x - S] + u[x - S];
-        if (x + S < nx) around += (uint32_t)n[x + S] + u[x + S];
-        if (x >= s) other += 2u * c[x - s] + a[0][x - s] + a[1][x - s] + a[2][x - s] + a[3][x - s];
-        if (x + s < nx)
-            other += 2u * c[x + s] + a[0][x + s] + a[1][x + s] + a[2][x + s] + a[3][x + s];
-        *to = (seen){n[x], u[x], around, (uint32_t)nn[x] + uu[x], other, px < nx ? parent[px] : 0};
+    const int64_t num = (nx + s - 1) / s, odd = cls & 1 ? S : 0;
+#define AT(row) (uint32_t)(row)[k * s]
+    UNORDERED
+    for (int64_t k = 0; k < num; k++) {
+        const uint32_t sides = AT(a[0]) + AT(a[1]) + AT(a[2]) + AT(a[3]);
+        v->north[k] = AT(n);
+        v->up[k] = AT(u);
+        v->around[k] = AT(un) + AT(us);
+        v->nearest[k] = AT(n) + AT(u);
+        v->beyond[k] = AT(nn) + AT(uu);
+        v->other[k] = AT(b[0]) + AT(b[1]) + AT(b[2]) + AT(b[3]) + 2 * sides;
+        v->sides[k] = 2 * AT(c) + sides;
     }
+#undef AT
+    /* What a longer row of a finer level left behind the end must be zero. */
+    for (int64_t k = num; k < num + 2; k++) v->nearest[k] = v->sides[k] = 0;
+    UNORDERED
+    for (int64_t k = 0; k < num; k++) {
+        v->around[k] += v->nearest[k - 2] + v->nearest[k + 2];
+        v->other[k] += v->sides[k - 1] + v->sides[k + 1];
+    }
+    for (int64_t k = first(cls, 2, s) / s, px; k < num; k += 2) {
+        px = k / 4 * (2 * S) + odd;
+        v->parent[k] = px < nx ? parent[px] : 0;
+    }
+}
+static void see_row(const seen *v, const grid *g, const uint16_t *mag, const uint16_t *zeros,
+                    int64_t z, int64_t y, int64_t s, int cls) {
+    if (s == 1) see_points(v, g, mag, zeros, z, y, 1, cls);
+    else see_points(v, g, mag, zeros, z, y, s, cls);
 }
 
 /* Contexts of a point; `row` has the magnitudes of its row, as far as they are coded. */
 static inline void level_context(context *out, const seen *v, const uint16_t *row, int64_t x,
-                                 int64_t s, int cls, int level) {
-    const uint32_t W = x >= 2 * s ? row[x - 2 * s] : 0, N = v->north, U = v->up, A = v->around;
-    const uint32_t D = v->beyond + (x >= 4 * s ? row[x - 4 * s] : 0), B = v->other, P = v->parent;
+                                 int64_t k, int64_t s, int cls, int level) {
+    const uint32_t W = x >= 2 * s ? row[x - 2 * s] : 0, N = v->north[k], U = v->up[k], A = v->around[k];
+    const uint32_t D = v->beyond[k] + (x >= 4 * s ? row[x - 4 * s] : 0), B = v->other[k], P = v->parent[k];
     const uint32_t near = 2 * (W + N + U) + A, lg = (uint32_t)(level < 3 ? level : 3);
     const uint32_t band = lg * 8 + (uint32_t)cls;
     out->near = near;
@@ -280,7 +368,7 @@ INLINE int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
         ctx[3] = place * 32 + set;
         ctx[4] = (place * 16 + at_most(a / 2, 15)) * 16 + at_most(b / 2, 15);
         ctx[5] = place * 32 + log_bin(x->total - x->near);
-        if (!code_mixed(m, c, e < bits, ctx, 2 * SETS + x->set, 255)) break;
+        if (!code_mixed(m, c, e < bits, ctx, 2 * SETS + x->set, 255, CONTEXTS)) break;
     }
     uint32_t got = 1;
     for (int i = e - 1; i >= 0; i--) {
@@ -294,7 +382,7 @@ INLINE int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
             ctx[3] = base + set;
             ctx[4] = 4096 + place;
             ctx[5] = base;
-            bit = code_mixed(m, c, bit, ctx, 2 * SETS + x->set, 500);
+            bit = code_mixed(m, c, bit, ctx, 2 * SETS + x->set, 500, CONTEXTS);
         } else {
             bit = code_bit(c, bit, 32768);
         }
@@ -303,14 +391,15 @@ INLINE int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
     return (int32_t)(got - 1);
 }
 /* Code an integer after `models[0]` has predicted whether it is zero. */
-INLINE int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
+INLINE int32_t code_predicted(model *models, coder *c, int32_t q, const context *x,
+                              const guess *zero) {
     const int negative = q < 0;
     if (negative) q = -q;
-    const int nonzero = code_bit(c, q != 0, (uint32_t)models[0].p16);
-    learn(&models[0], nonzero, 1000);
+    const int nonzero = code_bit(c, q != 0, (uint32_t)zero->p16);
+    learn(zero, nonzero, 1000, CONTEXTS);
     if (!nonzero) return 0;
     const int sign = code_bit(c, negative, 32768);
-    const int more = code_mixed(&models[1], c, q > 1, x->ctx, SETS + x->set, 500);
+    const int more = code_mixed(&models[1], c, q > 1, x->ctx, SETS + x->set, 500, CONTEXTS);
     q = more ? 2 + code_rest(&models[2], c, q - 2, x) : 1;
     return sign ? -q : q;
 }
@@ -326,9 +415,9 @@ static inline uint16_t magnitude(int32_t q) {
 enum { WHOLE_STREAM = 1, PART = 2 };
 INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
                        uint16_t *mag, const quantiser *chosen) {
-    seen *row = malloc(sizeof *row * (size_t)g->n[2]);
+    seen around = {0};
     uint16_t *zeros = calloc((size_t)g->n[2], sizeof *zeros);
-    if (!row || !zeros) { free(row); free(zeros); return SCK_MEMORY; }
+    if (!make_seen(&around, g->n[2]) || !zeros) { free(around.memory); free(zeros); return SCK_MEMORY; }
     int level = 0;
     const int64_t top = top_level(g);
     for (int64_t s = top; s > 1; s /= 2) level++;
@@ -338,24 +427,23 @@ INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *ma
             for (int64_t z = first(cls, 0, s); z < g->n[0]; z += 2 * s)
             for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s) {
                 const int64_t start = z * g->stride[0] + y * g->stride[1];
-                const seen *v = row;
-                see_row(row, g, mag, zeros, z, y, s, cls);
-                for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s, v++) {
+                see_row(&around, g, mag, zeros, z, y, s, cls);
+                for (int64_t x = first(cls, 2, s), k = x / s; x < g->n[2]; x += 2 * s, k += 2) {
                     const int64_t i = start + x;
                     context ctx;
                     if (c->decoding == PART && c->pos > c->cap) { q[i] = 0; continue; }
                     if (mask && mask[i]) { q[i] = 0; continue; }
-                    level_context(&ctx, v, mag + start, x, s, cls, level);
-                    predict_bit(&models[0], ctx.ctx, ctx.set);
+                    level_context(&ctx, &around, mag + start, x, k, s, cls, level);
+                    const guess zero = predict_bit(&models[0], ctx.ctx, ctx.set, CONTEXTS);
                     if (chosen)
-                        q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
-                    q[i] = code_predicted(models, c, q[i], &ctx);
+                        q[i] = chosen->choose(chosen->wanted, i, chosen->weight, zero.dot);
+                    q[i] = code_predicted(models, c, q[i], &ctx, &zero);
                     if (c->decoding == PART && c->pos > c->cap) q[i] = 0;
                     mag[i] = magnitude(q[i]);
                 }
             }
         }
-    free(row);
+    free(around.memory);
     free(zeros);
     return 0;
 }
@@ -365,8 +453,8 @@ INLINE void code_line(model *models, coder *c, int64_t count, const uint8_t *mas
         context ctx;
         if (mask && mask[i]) { q[i] = 0; continue; }
         line_context(&ctx, mag, i);
-        predict_bit(&models[0], ctx.ctx, ctx.set);
-        q[i] = code_predicted(models, c, q[i], &ctx);
+        const guess zero = predict_bit(&models[0], ctx.ctx, ctx.set, CONTEXTS);
+        q[i] = code_predicted(models, c, q[i], &ctx, &zero);
         mag[i] = magnitude(q[i]);
     }
 }

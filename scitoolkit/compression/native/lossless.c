@@ -32,9 +32,8 @@ static int make_lossless(lossless *k, int64_t count, int width) {
     k->last = calloc(entries, sizeof(uint32_t));
     if (!k->pool || !k->last) return 0;
     for (size_t i = 0; i < INPUTS * entries; i++) k->pool[i] = 1u << 31;
-    for (int i = 0; i < INPUTS; i++) k->m.counters[i] = k->pool + (size_t)i * entries;
-    for (int j = 0; j < KINDS * SETS; j++)
-        for (int i = 0; i <= INPUTS; i++) k->m.weights[j][i] = i < INPUTS ? 18000 : 0;
+    k->m.counters = k->pool;
+    for (int j = 0; j < KINDS * SETS; j++) k->m.weights[j] = NEW_WEIGHTS;
     k->m.curve = &knotted;
     for (int i = 0; i < 64; i++) k->repeats[i] = 32768;
     return 1;
@@ -76,7 +75,8 @@ INLINE uint64_t code_value(lossless *k, coder *c, uint64_t v, const around *a) {
             for (int i = 3; i >= 0; i--) {
                 for (int j = 0; j < INPUTS; j++) ctx[j] = line[j] | node;
                 const int bit = (int)(v >> (shift + high + i) & 1);
-                node = node << 1 | (uint32_t)code_mixed(&k->m, c, bit, ctx, set, LEARNED);
+                node = node << 1 | (uint32_t)code_mixed(&k->m, c, bit, ctx, set, LEARNED,
+                                                           (int64_t)1 << k->bits);
             }
             got = got << 4 | (node & 15);
             half = node;

@@ -256,3 +256,21 @@ def test_a_name_that_is_taken_does_not_hide_the_header(tmp_path):
     with h5py.File(tmp_path / "c.h5") as file:
         assert sorted(file) == ["t", "t.header"]
         assert file["t.header"][()] == b"mine"
+
+
+def test_fill_values_of_variable_length_are_copied(tmp_path: Path) -> None:
+    """NetCDF-C gives every string variable one; its place in the heap differs in the copy."""
+    a, b, c = (tmp_path / f"{n}.h5" for n in "abc")
+    with h5py.File(a, "w") as file:
+        file["t"] = field((30, 40))
+        how: dict[str, Any] = {"dtype": h5py.string_dtype(), "fillvalue": "none"}
+        file.create_dataset("names", data=["a", "ä" * 99, ""], **how)
+        file.create_dataset("grows", (0,), maxshape=(None,), chunks=(8,), **how)
+    compress_file(a, b, FilePlan(Bound("rel", 1e-3), {}, Options()))
+    decompress_file(b, c)
+    for path in (b, c):
+        with h5py.File(a) as original, h5py.File(path) as copy:
+            for name in ("names", "grows"):
+                assert copy[name][...].tolist() == original[name][...].tolist()
+                assert copy[name].fillvalue == b"none"
+                assert copy[name].maxshape == original[name].maxshape

@@ -53,6 +53,7 @@ LAYOUTS = {
         {"cell_measures": "area: sizes"},
     ),
     "units": ({"north": {"units": "degrees_north"}, "when": {"units": "days since 2000-1-1"}}, {}),
+    "particles": ({"Coordinates": {}}, {}),
     "flags": ({"kind": {"flag_values": [0.0, 1.0], "flag_meanings": "no yes"}}, {}),
 }
 
@@ -178,3 +179,30 @@ def test_rows_may_be_appended(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         file["t"].resize(5, axis=0)
     with pytest.raises(DataError, match="the original is"):
         verify_file(b, tmp_path / "a.nc")
+
+
+def test_rows_that_share_a_chunk_are_coded_once_for_each_time_it_is_written(tmp_path: Path) -> None:
+    """Whole chunks keep the bound; a chunk written again adds at most one bound to its values."""
+    from scitoolkit.compression.native.plugin import filter_options
+
+    whole = filtered_file(tmp_path)  # loads the filter
+    times, bound, rows = 3, 0.02, waves(7, (12, 40, 50))
+    with h5py.File(whole, "w") as file:
+        how = {"maxshape": (None, 40, 50), "chunks": (4, 40, 50), **filter_options(bound)}
+        for name in ("whole", "rows"):
+            file.create_dataset(name, data=rows[:4], fillvalue=np.nan, **how)
+    for begin in (4, 8):
+        for row in range(begin, begin + times):
+            with h5py.File(whole, "r+") as file:
+                file["rows"].resize(row + 1, axis=0)
+                file["rows"][row] = rows[row]
+        with h5py.File(whole, "r+") as file:
+            file["rows"].resize(begin + 4, axis=0)
+            file["rows"][begin + 3] = rows[begin + 3]
+            file["whole"].resize(begin + 4, axis=0)
+            file["whole"][begin : begin + 4] = rows[begin : begin + 4]
+    with h5py.File(whole) as file:
+        errors = {name: np.abs(file[name][...].astype("f8") - rows) for name in file}
+    assert errors["whole"].max() <= bound
+    assert errors["rows"].max() <= (times + 1) * bound
+    assert errors["rows"][[3, 7, 11]].max() <= bound

@@ -1,6 +1,8 @@
 """Backend selection, and backends that other packages bring."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -80,3 +82,11 @@ class TestContractOfAPlugIn(KernelContract):
 
     def test_derivatives_beyond_the_kernels_are_refused_by_name(self, operation):
         """This backend can be differentiated any number of times."""
+
+
+def test_operations_are_constants_of_a_traced_graph_without_the_compiler_in_memory():
+    marked = torch.compiler.assume_constant_result(lambda: 0)
+    assert vars(marked)
+    assert vars(marked).items() <= vars(vars(dispatch)["_name"]).items()
+    code = "import sys, scitoolkit.ops.spmm; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
