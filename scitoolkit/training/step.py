@@ -22,6 +22,9 @@ from scitoolkit.training.processes import raise_together
 from scitoolkit.training.sharding import local
 from scitoolkit.training.strategies.base import TrainingStrategy
 
+FP16_OVERFLOW = 65520.0  # the smallest number that fp16 rounds to infinity
+SMALLEST_SCALE = 2.0**-16
+
 
 @dataclass
 class StepBatches:
@@ -35,6 +38,10 @@ class StepBatches:
 class LossScale:
     """Dynamic loss scale, which keeps fp16 gradients from underflowing.
 
+    A weight gradient is a sum over samples, which fp16 holds up to 65504. Each rank and micro-batch
+    sums its own samples only, and its smaller sums would overflow in fewer steps than those of one
+    batch. So an overflow is decided by the sums over all of them, which are in float32.
+
     All ranks have the same value, because they see the same global gradient norm.
     """
 
@@ -43,6 +50,14 @@ class LossScale:
 
     def __init__(self) -> None:
         self.scale, self.good_steps = 2.0**16, 0
+
+    def unscale(self, gradients: list[Tensor]) -> None:
+        """Divide summed gradients by the scale, or make them non-finite if fp16 overflows."""
+        peaks = torch._foreach_norm([g for g in gradients if g.numel()], math.inf)
+        if peaks:
+            overflows = torch.stack(peaks).max() >= FP16_OVERFLOW
+            factor = torch.where(overflows, math.inf, 1.0 / self.scale)
+            torch._foreach_mul_(gradients, factor)
 
     def update(self, finite: bool) -> None:
         """Halve after an overflow, double after 2000 steps without one."""
@@ -221,7 +236,7 @@ class OptimizerStep:
         self, work: StepBatches, parts: list[tuple[int, Tensor, Any]], *, last: bool = False
     ) -> None:
         """Accumulate gradients over this rank's micro-batches; `last`: the exchange may begin."""
-        scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
+        scale = self._scaler.scale if self._scaler else 1.0
         for batch, count in zip(work.batches, work.counts, strict=True):
             self._strategy.weigh(count)
             with self._memory.saving(batch):
@@ -240,20 +255,22 @@ class OptimizerStep:
                 raise unusable_loss(returned)
             # A non-finite loss makes every gradient NaN (0 * inf), so that all ranks see it after
             # the gradient exchange without another message.
-            weight = scale * count / work.samples
+            share = count / work.samples
             if last and len(parts) == len(work.batches) - 1:
                 self._strategy.begin_exchange()
-            if self._strategy.world == 1 and weight == 1.0:
+            if self._strategy.world == 1 and scale * share == 1.0:
                 loss.backward()
             else:
-                loss.backward(torch.add(loss_value.new_tensor(weight), loss_value, alpha=0.0))
+                # A loss in fp16 overflows at the same scale whatever its share.
+                weight = loss_value.new_tensor(scale) * share
+                loss.backward(torch.add(weight, loss_value, alpha=0.0))
             parts.append((count, loss_value, logs))
 
     def _checked_norm(self, work: StepBatches, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
         gradients = [local(p.grad) for _, p in self._moved if p.grad is not None]
         if self._scaler is not None:
-            torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
+            self._scaler.unscale(gradients)
         alone = self._strategy.world == 1
         only_checked = alone and not needed
         if only_checked:
@@ -267,7 +284,7 @@ class OptimizerStep:
         finite = math.isfinite(norm) and all(map(math.isfinite, losses))
         if self._scaler is not None:
             self._scaler.update(finite)
-            if not finite and self._scaler.scale >= 1.0:
+            if not finite and self._scaler.scale >= SMALLEST_SCALE:
                 return norm  # fp16 overflow: skip this step
         if not finite:
             where = f"step {step + 1}"

@@ -145,10 +145,6 @@ class TrainingStrategy:
         """Return the squared gradient norms of the last step: this rank's samples, all samples."""
         raise NotImplementedError
 
-    def loss_scale(self) -> float:
-        """Return the factor of a local loss that compensates for averaged gradients."""
-        return 1.0
-
     def norm(self, gradients: list[Tensor]) -> Tensor:
         """Return the global 2-norm of local gradients."""
         norms = torch._foreach_norm(gradients)

@@ -63,7 +63,7 @@ class ShardedStrategy(DataParallelStrategy):
             ConfigError: two names share a parameter, or the model cannot be initialised.
         """
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import FSDPModule, fully_shard
 
         check_gathered_precision(model, self._bf16)
         check_shardable(model)
@@ -78,6 +78,10 @@ class ShardedStrategy(DataParallelStrategy):
         for module in gathered_together(sharded, self._group_mib):
             fully_shard(module, mesh=mesh, **policies)
         fully_shard(sharded, mesh=mesh, **policies)
+        for module in sharded.modules():
+            if isinstance(module, FSDPModule):  # sums, because losses are weighted by samples
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
         sharded.to_empty(device="cpu" if self._offload else self.device)
         for module in sharded.modules() if self._offload else ():
             for name, buffer in [*module.named_buffers(recurse=False)]:  # for the whole step
@@ -137,10 +141,6 @@ class ShardedStrategy(DataParallelStrategy):
         self._check_end()
         self._reached.remove_unreached()
         return failed
-
-    def loss_scale(self) -> float:
-        """Return the world size: FSDP2 averages gradients over the ranks."""
-        return float(self.world)
 
     @torch.no_grad()
     def _copy_parts(self, model: nn.Module, sharded: nn.Module) -> None:
