@@ -318,11 +318,14 @@ static double evidence(const chunk *c, double v) {
     if (v == 0) return 0;
     return c->relative ? spare_bits(c) : spacing(c) > last ? log2(spacing(c) / last) : 0;
 }
-/* Return whether a row (of the first extent) is of one value, as rows not yet written are. */
-static int is_constant(const chunk *c, const uint8_t *row, int64_t length) {
+/* Return whether row r (of the first extent) is of one value, as rows not yet written are. Of less than
+ * four points that is only told from a fill value or 0 at either end of the chunk. */
+static int is_constant(const chunk *c, const uint8_t *in, int64_t r, int64_t length) {
+    const uint8_t *const row = in + r * length * c->size;
     const uint64_t first = raw_at(c, row);
     for (int64_t i = 1; i < length; i++) if (raw_at(c, row + i * c->size) != first) return 0;
-    return length >= 4 || is_special(c, first) || number_of(c, first) == 0;
+    return length >= 4 || ((r == 0 || r == c->rows - 1) &&
+                           (is_special(c, first) || number_of(c, first) == 0));
 }
 /* Return whether a chunk is written in parts: some rows, but not all, are of one value, or neighbouring
  * rows are rounded already. By chance that is so in less than 2 % of the chunks, which then take a few
@@ -332,7 +335,7 @@ static int in_parts(const chunk *c, const uint8_t *in) {
     int64_t constant = 0;
     double proof = 0;
     if (c->rows < 2 || !(c->bound > 0)) return 0;
-    for (int64_t r = 0; r < c->rows; r++) constant += is_constant(c, in + r * row, length);
+    for (int64_t r = 0; r < c->rows; r++) constant += is_constant(c, in, r, length);
     if (constant) return constant < c->rows;
     const double enough = 6 + log2((double)c->rows);
     for (int64_t r = 0; r < c->rows && proof < enough; r++)
@@ -707,8 +710,11 @@ int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, i
     if (!read_parameters(&c, words, num) || nbytes != c.count * c.size) return SCK_DAMAGED;
     if (cap < CHUNK_HEAD + nbytes) return SCK_SPACE;
     uint8_t *check = malloc((size_t)nbytes), *other = NULL, *parts = NULL;
-    const int rounds = in_parts(&c, in);
     int64_t best = SCK_MEMORY;
+    const int usable = check && make_work(&w, &c);
+    int kind = CONSTANT;
+    if (usable) best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
+    const int rounds = usable && best < 0 && in_parts(&c, in);
     if (rounds && (parts = malloc((size_t)nbytes))) {
         for (int64_t i = 0; i < c.count; i++) {
             const uint64_t raw = raw_at(&c, in + i * c.size);
@@ -716,9 +722,7 @@ int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, i
         }
         in = parts;
     }
-    if (check && make_work(&w, &c) && (parts || !rounds)) {
-        int kind = CONSTANT;
-        best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
+    if (usable && (parts || !rounds)) {
         if (best < 0 && c.bound > 0 && !(rounds && c.relative))
             best = encode_as(kind = rounds ? LATTICE : c.relative ? POINTWISE : CODED, &c, &w, in,
                              out + CHUNK_HEAD, cap - CHUNK_HEAD);
