@@ -3,9 +3,10 @@
 Ours is a whole exported surrogate called and timed in C, its checks of inputs and outputs included.
 Peers run chains of layers inside their executors, and the time of one additional layer is reported,
 without the cost of Python and the session. Peers of 8 bits round inputs to 8 bits, as ours with
-`activations=8` does, with a scale for 512 inputs, where peers have one for all, so that it errs less
-than torch's int8 (`error`, against float64); `inputs16` is our default, with inputs of 16 bits. Groups of 32 inputs share a scale in 4 and 2 bits on both sides.
-Products must agree with those of the codes before anything is timed.
+`activations=8` does, with a scale for 512 inputs, where peers have one for all, so that it errs
+less than torch's int8 (`error`, against float64); `inputs16` is our default, with inputs of 16
+bits. Groups of 32 inputs share a scale in 4 and 2 bits on both sides. Products must agree with
+those of the codes before anything is timed.
 """
 
 from __future__ import annotations
