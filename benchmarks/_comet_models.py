@@ -269,7 +269,7 @@ class Quantised:
         top = (1 << bits) - 1
         span = ((groups.amax(1, keepdim=True) - low) * 1.008 + 1e-20).bfloat16()
         codes = groups.sub(low).mul_(top / span.float())
-        # From a generator of its own, so that dropout draws the same numbers with any store.
+        # From a separate generator, so that dropout draws the same numbers with any store.
         codes = codes.add_(torch.rand(codes.shape, generator=self.chance)).clamp_(0, top).byte()
         packed = torch.zeros(len(codes), GROUP * bits // 8, dtype=torch.uint8)
         each = 8 // bits

@@ -3,9 +3,10 @@
 Ours is a whole exported surrogate called and timed in C, its checks of inputs and outputs included.
 Peers run chains of layers inside their executors, and the time of one additional layer is reported,
 without the cost of Python and the session. Peers of 8 bits round inputs to 8 bits, as ours with
-`activations=8` does, with a scale for 512 inputs, where peers have one for all; `inputs16` is our
-default, with inputs of 16 bits. Groups of 32 inputs share a scale in 4 and 2 bits on both sides.
-Products must agree with those of the codes before anything is timed.
+`activations=8` does, with a scale for 512 inputs, where peers have one for all, so that it errs
+less than torch's int8 (`error`, against float64); `inputs16` is our default, with inputs of 16
+bits. Groups of 32 inputs share a scale in 4 and 2 bits on both sides. Products must agree with
+those of the codes before anything is timed.
 """
 
 from __future__ import annotations
@@ -100,7 +101,12 @@ def measured(n: int, folder: Path) -> dict[str, dict]:
     ours = {f"{bits}bits": Ours(layer, bits, folder / f"bits{bits}.so") for bits in BITS}
     ours["8bits_inputs16"] = Ours(layer, 8, folder / "inputs16.so", 16)
     depth = 9 if n < 2048 else 3
-    out: dict[str, dict] = {"product_error": {name: own.error for name, own in ours.items()}}
+    out: dict[str, dict] = {
+        "product_error": {name: own.error for name, own in ours.items()},
+        "error": errors(layer, ours),
+    }
+    if out["error"]["ours_8bits"] > out["error"]["torch_int8"]:
+        raise RuntimeError(f"ours errs more than torch's int8, which is no comparison: {out}")
     for batch in (1, 32):
         x = torch.randn(batch, n)
         calls: dict[str, Callable[[], float]] = {
@@ -113,6 +119,19 @@ def measured(n: int, folder: Path) -> dict[str, dict]:
                 best[name] = min(best[name], call())
         out[f"batch{batch}"] = {k: 1e6 * v for k, v in best.items()}
     return out
+
+
+def errors(layer: nn.Linear, ours: dict[str, Ours]) -> dict[str, float]:
+    """Return the errors against the float64 product of the unrounded weights, in the 2-norm."""
+    x = torch.randn(19, layer.in_features)
+    exact = (x.double() @ layer.weight.detach().double().T).numpy()
+    outputs = {f"ours_{name}": own.library(x.numpy())[0][0] for name, own in ours.items()}
+    outputs["torch_int8"] = int8(layer)(x).detach().numpy()
+    bias = layer.bias.detach().numpy()
+    return {
+        name: float(np.linalg.norm(y - bias - exact) / np.linalg.norm(exact))
+        for name, y in outputs.items()
+    }
 
 
 def peers(layer: nn.Linear, x: torch.Tensor) -> dict[str, Callable[[int], Callable]]:

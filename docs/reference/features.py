@@ -160,7 +160,10 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("several networks", ("potentials",)): (
         "A committee is trained where it selects configurations: `data.teaching`."
     ),
-    ("intervals", ("superresolution",)): "Not built.",
+    ("intervals", ("superresolution",)): (
+        "Not built: a coverage of 0.9 needs nine simulations for validation, as crops of one "
+        "depend on each other; most sets have one or two."
+    ),
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."
     ),

@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     install_hooks()
     sys.unraisablehook = _repeat_interruption
     _drop_foreign_backend()
-    _let_waiting_threads_sleep()
+    _bound_waiting_threads()
     code = run_cli(sys.argv[1:] if arguments is None else arguments)
     from scitoolkit.core.processes import leave
 
@@ -177,15 +177,16 @@ def _drop_foreign_backend() -> None:
         del os.environ["MPLBACKEND"]
 
 
-def _let_waiting_threads_sleep() -> None:
-    """Let threads of OpenMP sleep at barriers, unless the environment states how they wait.
+def _bound_waiting_threads() -> None:
+    """Let threads of OpenMP spin at barriers for a short time, unless the environment states it.
 
     By default they spin for as long as another thread of the team takes. If a program beside this
-    one has that thread's core, a step of a small network takes a hundred times as long. Torch reads
-    the variable when it is imported, and ranks and worker processes inherit it.
+    one has that thread's core, a step of a small network takes a hundred times as long. Threads
+    that never spin are slow on an idle machine. The library of torch's wheels for Linux (GOMP)
+    reads the variable when torch is imported; ranks and worker processes inherit it.
     """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "20000"
 
 
 def _repeat_interruption(unraisable: Any) -> None:

@@ -1,11 +1,11 @@
 /* Coding of one chunk of an HDF5 or Zarr array: any rank and byte order, special values (NaN, Inf,
  * fill values) restored bit for bit, framed with checksums. See docs/format/chunk.md.
  */
-enum { VERBATIM, CODED, CONSTANT, LOSSLESS, POINTWISE, ENHANCED, NUM_KINDS };
+enum { VERBATIM, CODED, CONSTANT, LOSSLESS, POINTWISE, ENHANCED, LATTICE, NUM_KINDS };
 /* HDF5 and netCDF read at most 256 parameters of a filter. */
 enum { CHUNK_HEAD = 20, MAX_RANK = 32, MAX_FILLS = 8, MOST_WORDS = 256 };
 /* The oldest version of the format that has a kind of chunk. */
-static const uint8_t VERSION_OF[NUM_KINDS] = {1, 1, 2, 2, 3, 3};
+static const uint8_t VERSION_OF[NUM_KINDS] = {1, 1, 2, 2, 3, 3, 4};
 /* Chunks of up to THOROUGH_POINTS choose their method on all of their points, as streams do. */
 enum { PROBED = 1 << 13, THOROUGH_POINTS = 1 << 18 };
 enum { PARAMETERS = 0x53434b01, EXTENDED = 0x53434b02, FIXED_WORDS = 7 };
@@ -22,6 +22,7 @@ typedef struct {
     double bound;
     uint64_t fill, fills[MAX_FILLS];
     int64_t shape[3], count;
+    int64_t rows;              /* the first extent, before dims are folded */
     const unsigned *enhancer;  /* kind and number of bytes, then the bytes; NULL if there is none */
     size_t enhancer_words;
 } chunk;
@@ -102,6 +103,7 @@ static int read_parameters(chunk *c, const unsigned *words, size_t num) {
     c->has_fill = (words[1] & HAS_FILL) != 0;
     c->fill = (uint64_t)words[5] << 32 | words[4];
     memcpy(&c->bound, &bound, 8);
+    c->rows = words[FIXED_WORDS];
     int64_t kept[MAX_RANK];
     int num_kept = 0;
     c->count = 1;
@@ -251,17 +253,118 @@ static int64_t decode_payload(const chunk *c, work *w, double bound, reader *r) 
     return c->size == 4 ? sck_decode_32(c->shape, mask, bound, r->at, r->end - r->at, w->decoded)
                         : sck_decode_64(c->shape, mask, bound, r->at, r->end - r->at, w->decoded);
 }
-static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) {
+static int64_t encode_coded(const chunk *c, work *w, double bound, uint8_t *out, int64_t cap) {
     writer head = {out, out + cap, 0};
     write_specials(&head, c, w);
     if (head.bad) return SCK_SPACE;
-    const int64_t used = encode_payload(c, w, c->bound, head.at, head.end - head.at);
+    const int64_t used = encode_payload(c, w, bound, head.at, head.end - head.at);
     return used < 0 ? used : head.at - out + used;
 }
-static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+static int64_t decode_coded(const chunk *c, work *w, double bound, const uint8_t *data, int64_t size) {
     reader r = {data, data + size, 0};
     read_specials(&r, c, w);
-    return r.bad ? SCK_DAMAGED : decode_payload(c, w, c->bound, &r);
+    return r.bad ? SCK_DAMAGED : decode_payload(c, w, bound, &r);
+}
+
+static double decoded_at(const chunk *c, const work *w, int64_t i) {
+    return c->size == 4 ? (double)((float *)w->decoded)[i] : ((double *)w->decoded)[i];
+}
+static double value_at(const chunk *c, const work *w, int64_t i) {
+    return c->size == 4 ? (double)((float *)w->values)[i] : ((double *)w->values)[i];
+}
+
+/* ---- chunks that are written in parts ----
+ * HDF5 and Zarr decode a chunk, replace some rows and code it again. Values that are coded within the
+ * bound each time drift from what was written by a bound each time. Values that are first rounded to
+ * the multiples of a spacing, and then coded without loss, are the same after every further round. */
+static double spacing(const chunk *c) { return 2 * c->bound * (1 - 0x1p-12); }
+/* A value as its type has it. */
+static double typed(const chunk *c, double v) { return c->size == 4 ? (double)(float)v : v; }
+static double on_lattice(const chunk *c, double v) {
+    return typed(c, rint(v / spacing(c)) * spacing(c));
+}
+static double number_of(const chunk *c, uint64_t raw) {
+    return c->size == 4 ? (double)real_32(raw) : real_64(raw);
+}
+static uint64_t raw_of(const chunk *c, double v) {
+    return c->size == 4 ? bits_32((float)v) : bits_64(v);
+}
+/* Number of last bits of the mantissa that rounding within a relative bound sets to 0. */
+static int spare_bits(const chunk *c) {
+    int n = 0;
+    const int digits = c->size == 4 ? 23 : 52;
+    while (n < digits && ldexp(1, n - digits) <= c->bound * (1 - 1e-9)) n++;
+    return n;
+}
+/* Bits of a value rounded within the bound, such that rounding again changes nothing; of one for which
+ * there is no such number, its own. */
+static uint64_t rounded(const chunk *c, uint64_t raw) {
+    const double v = number_of(c, raw);
+    uint64_t other;
+    if (c->relative) {
+        const uint64_t unit = 1ull << spare_bits(c);
+        other = (raw + (unit >> 1)) & ~(unit - 1);
+    } else {
+        other = raw_of(c, on_lattice(c, v));
+        if (raw_of(c, on_lattice(c, number_of(c, other))) != other) return raw;
+    }
+    const double error = fabs(number_of(c, other) - v);
+    const double allowed = c->relative ? c->bound * (1 - 1e-12) * fabs(v) : c->bound;
+    return error <= allowed && !is_special(c, other) ? other : raw;
+}
+/* Return n for a value that is a rounded one by chance with probability 2^-n. */
+static double evidence(const chunk *c, double v) {
+    const double last = fabs(v) * (c->size == 4 ? 0x1p-23 : 0x1p-52);
+    if (v == 0) return 0;
+    return c->relative ? spare_bits(c) : spacing(c) > last ? log2(spacing(c) / last) : 0;
+}
+/* Return whether row r (of the first extent) is of one value, as rows not yet written are. Of less than
+ * four points that is only told from a fill value or 0 at either end of the chunk. */
+static int is_constant(const chunk *c, const uint8_t *in, int64_t r, int64_t length) {
+    const uint8_t *const row = in + r * length * c->size;
+    const uint64_t first = raw_at(c, row);
+    for (int64_t i = 1; i < length; i++) if (raw_at(c, row + i * c->size) != first) return 0;
+    return length >= 4 || ((r == 0 || r == c->rows - 1) &&
+                           (is_special(c, first) || number_of(c, first) == 0));
+}
+/* Return whether a chunk is written in parts: some rows, but not all, are of one value, or neighbouring
+ * rows are rounded already. By chance that is so in less than 2 % of the chunks, which then take a few
+ * bytes more. */
+static int in_parts(const chunk *c, const uint8_t *in) {
+    const int64_t length = c->count / c->rows, row = length * c->size;
+    int64_t constant = 0;
+    double proof = 0;
+    if (c->rows < 2 || !(c->bound > 0)) return 0;
+    for (int64_t r = 0; r < c->rows; r++) constant += is_constant(c, in, r, length);
+    if (constant) return constant < c->rows;
+    const double enough = 6 + log2((double)c->rows);
+    for (int64_t r = 0; r < c->rows && proof < enough; r++)
+        for (int64_t i = 0; i < length; i++) {
+            const uint64_t raw = raw_at(c, in + r * row + i * c->size);
+            if (is_special(c, raw)) continue;
+            if (rounded(c, raw) != raw) { proof = 0; break; }
+            proof += evidence(c, number_of(c, raw));
+        }
+    return proof >= enough;
+}
+/* Rounded values, coded within half a spacing: the decoder rounds again. */
+static int64_t round_decoded(const chunk *c, work *w) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const double v = on_lattice(c, decoded_at(c, w, i));
+        if (c->size == 4) ((float *)w->decoded)[i] = (float)v;
+        else ((double *)w->decoded)[i] = v;
+    }
+    return 0;
+}
+static int64_t encode_lattice(const chunk *c, work *w, uint8_t *out, int64_t cap) {
+    const int64_t used = encode_coded(c, w, 0.49 * spacing(c), out, cap);
+    if (used >= 0) round_decoded(c, w);
+    return used;
+}
+static int64_t decode_lattice(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+    if (c->relative || !(c->bound > 0)) return SCK_DAMAGED;
+    const int64_t status = decode_coded(c, w, 0.49 * spacing(c), data, size);
+    return status < 0 ? status : round_decoded(c, w);
 }
 
 /* ---- fields with an enhancer, coded within a tighter bound to leave room for it ---- */
@@ -294,12 +397,6 @@ static int64_t enhance(const chunk *c, work *w) {
     free(bytes);
     free(out);
     return status;
-}
-static double decoded_at(const chunk *c, const work *w, int64_t i) {
-    return c->size == 4 ? (double)((float *)w->decoded)[i] : ((double *)w->decoded)[i];
-}
-static double value_at(const chunk *c, const work *w, int64_t i) {
-    return c->size == 4 ? (double)((float *)w->values)[i] : ((double *)w->values)[i];
 }
 /* Sum of the squares of errors in units of the bound; negative if one exceeds the bound. */
 static double squares(const chunk *c, const work *w) {
@@ -482,10 +579,10 @@ static int64_t decode_lossless(const chunk *c, work *w, const uint8_t *data, int
     return used;
 }
 
-/* Mark points whose decoded value is a special value, or outside of a relative bound, as special;
- * return their number. */
-static int64_t turned_special(const chunk *c, work *w) {
-    int64_t found = 0;
+/* Mark points whose decoded value is a special value, outside of a relative bound, or another than the
+ * rounded one, as special; return their number. */
+static int64_t turned_special(const chunk *c, work *w, int kind) {
+    int64_t marked = 0;
     for (int64_t i = 0; i < c->count; i++) {
         const uint64_t raw = c->size == 4 ? bits_32(((float *)w->decoded)[i])
                                           : bits_64(((double *)w->decoded)[i]);
@@ -493,9 +590,10 @@ static int64_t turned_special(const chunk *c, work *w) {
         const double value = c->relative ? value_at(c, w, i) : 0;
         const int outside = c->relative && !(fabs(decoded_at(c, w, i) - value)
                                              <= c->bound * (1 - 1e-12) * fabs(value));
-        if (outside || is_special(c, raw)) { w->mask[i] = 1; found++; }
+        const int other = kind == LATTICE && decoded_at(c, w, i) != value_at(c, w, i);
+        if (outside || other || is_special(c, raw)) { w->mask[i] = 1; marked++; }
     }
-    return found;
+    return marked;
 }
 
 static uint32_t frame_crc(const uint8_t *out, int64_t size) {
@@ -521,10 +619,11 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
         const uint8_t *const body = data + CHUNK_HEAD;
         const int64_t left = size - CHUNK_HEAD;
         status = !make_work(&w, &c) ? SCK_MEMORY
-            : data[5] == CODED ? decode_coded(&c, &w, body, left)
+            : data[5] == CODED ? decode_coded(&c, &w, c.bound, body, left)
             : data[5] == CONSTANT ? decode_constant(&c, &w, body, left)
             : data[5] == POINTWISE ? decode_relative(&c, &w, body, left)
             : data[5] == ENHANCED ? decode_enhanced(&c, &w, body, left)
+            : data[5] == LATTICE ? decode_lattice(&c, &w, body, left)
             : decode_lossless(&c, &w, body, left);
         if (status >= 0) store_chunk(&w, &c, out);
         free_work(&w);
@@ -543,8 +642,9 @@ static int64_t encode_as(int kind, const chunk *c, work *w, const uint8_t *in, u
         load_chunk(w, c, in);
         const int64_t used = kind == CONSTANT ? encode_constant(c, w, out, cap)
             : kind == POINTWISE ? encode_relative(c, w, out, cap)
-            : kind == ENHANCED ? encode_enhanced(c, w, out, cap) : encode_coded(c, w, out, cap);
-        if (used < 0 || kind == CONSTANT || !turned_special(c, w)) return used;
+            : kind == ENHANCED ? encode_enhanced(c, w, out, cap)
+            : kind == LATTICE ? encode_lattice(c, w, out, cap) : encode_coded(c, w, c->bound, out, cap);
+        if (used < 0 || kind == CONSTANT || !turned_special(c, w, kind)) return used;
     }
     return SCK_SPACE;
 }
@@ -602,21 +702,30 @@ static int64_t enhanced_if_better(const chunk *c, work *w, const unsigned *words
  * is a constant; other values are coded within the bound, and with the enhancer, if there is one, where
  * that is better. Without an enhancer, and where the bound cannot be kept, the chunk is also coded
  * losslessly if `may_gain` does not rule it out, and the smaller is kept. What nothing makes smaller
- * is stored verbatim. */
+ * is stored verbatim. Of a chunk that is written in parts, only the rounded values are coded. */
 int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, int64_t nbytes,
                          uint8_t *out, int64_t cap) {
     chunk c;
     work w = {0};
     if (!read_parameters(&c, words, num) || nbytes != c.count * c.size) return SCK_DAMAGED;
     if (cap < CHUNK_HEAD + nbytes) return SCK_SPACE;
-    uint8_t *check = malloc((size_t)nbytes), *other = NULL;
+    uint8_t *check = malloc((size_t)nbytes), *other = NULL, *parts = NULL;
     int64_t best = SCK_MEMORY;
-    if (check && make_work(&w, &c)) {
-        int kind = CONSTANT;
-        best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
-        if (best < 0 && c.bound > 0)
-            best = encode_as(kind = c.relative ? POINTWISE : CODED, &c, &w, in, out + CHUNK_HEAD,
-                             cap - CHUNK_HEAD);
+    const int usable = check && make_work(&w, &c);
+    int kind = CONSTANT;
+    if (usable) best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
+    const int rounds = usable && best < 0 && in_parts(&c, in);
+    if (rounds && (parts = malloc((size_t)nbytes))) {
+        for (int64_t i = 0; i < c.count; i++) {
+            const uint64_t raw = raw_at(&c, in + i * c.size);
+            put_raw(&c, parts + i * c.size, is_special(&c, raw) ? raw : rounded(&c, raw));
+        }
+        in = parts;
+    }
+    if (usable && (parts || !rounds)) {
+        if (best < 0 && c.bound > 0 && !(rounds && c.relative))
+            best = encode_as(kind = rounds ? LATTICE : c.relative ? POINTWISE : CODED, &c, &w, in,
+                             out + CHUNK_HEAD, cap - CHUNK_HEAD);
         if (best >= nbytes) best = SCK_SPACE;
         if (best >= 0) best = verified(&c, &w, kind, words, num, in, nbytes, out, best, check);
         if (best >= 0 && kind == CODED && c.enhancer && c.bound >= 0x1p-60 && c.bound <= 0x1p60)
@@ -629,9 +738,6 @@ int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, i
             if (used >= 0 && used < room) memcpy(out, other, (size_t)(CHUNK_HEAD + (best = used)));
         }
     }
-    free_work(&w);
-    free(check);
-    free(other);
     if (best < 0) {
         best = nbytes;
         put_head(out, VERBATIM, nbytes);
@@ -639,5 +745,9 @@ int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, i
         put_word(out + 16, crc_of(0, in, nbytes));
         put_word(out + 12, frame_crc(out, CHUNK_HEAD + best));
     }
+    free_work(&w);
+    free(check);
+    free(other);
+    free(parts);
     return CHUNK_HEAD + best;
 }

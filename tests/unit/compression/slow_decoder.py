@@ -522,6 +522,10 @@ def decode_chunk(
         inner = bound / 1.5 * (1 - 1e-6)
         values = decode(data[reader.at :], shape, little, inner, mask)
         values = corrected(values, linear, bound, 0.5 * inner)
+    elif kind == 6:
+        step = 2 * bound * (1 - 2.0**-12)
+        values = decode(data[reader.at :], shape, little, 0.49 * step, mask)
+        values = (np.rint(values.astype("f8") / step) * step).astype(little)
     else:
         values = decode(data[reader.at :], shape, little, bound, mask)
     if mask is not None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scitoolkit.graphs.stages import _figures, _processes
+from scitoolkit.graphs.stages import _figures
 from scitoolkit.graphs.targets import TARGETS
 from scitoolkit.graphs.worst import MOST_ROWS, degree_bars, worst_table
 
@@ -15,7 +15,6 @@ def test_traffic_is_drawn_when_several_processes_ran():
     record = {"processes": 2, "received_bytes": [1_500_000, 2_000_000]}
     _, traffic = _figures(scores, "test", "accuracy", record)
     assert (traffic.labels, traffic.values) == (["process 0", "process 1"], [1.5, 2.0])
-    assert (_processes(1), _processes(2)) == ("1 process", "2 processes")
 
 
 def test_the_worst_class_is_first_with_what_it_is_mistaken_for():
