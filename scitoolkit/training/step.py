@@ -42,22 +42,21 @@ class LossScale:
     sums its own samples only, and its smaller sums would overflow in fewer steps than those of one
     batch. So an overflow is decided by the sums over all of them, which are in float32.
 
+    Parts that overflow where those of other ranks would have cancelled them still end in a skipped
+    step, and parts are rounded to fp16 one by one: a gradient within 0.1 % of the limit may be
+    taken for an overflow on some numbers of ranks only.
+
     All ranks have the same value, because they see the same global gradient norm.
     """
-
-    scale: float
-    good_steps: int
 
     def __init__(self) -> None:
         self.scale, self.good_steps = 2.0**16, 0
 
     def unscale(self, gradients: list[Tensor]) -> None:
         """Divide summed gradients by the scale, or make them non-finite if fp16 overflows."""
-        peaks = torch._foreach_norm([g for g in gradients if g.numel()], math.inf)
-        if peaks:
-            overflows = torch.stack(peaks).max() >= FP16_OVERFLOW
-            factor = torch.where(overflows, math.inf, 1.0 / self.scale)
-            torch._foreach_mul_(gradients, factor)
+        if filled := [g for g in gradients if g.numel()]:
+            overflows = torch.stack(torch._foreach_norm(filled, math.inf)).max() >= FP16_OVERFLOW
+            torch._foreach_mul_(filled, torch.where(overflows, math.inf, 1.0 / self.scale))
 
     def update(self, finite: bool) -> None:
         """Halve after an overflow, double after 2000 steps without one."""
@@ -65,8 +64,7 @@ class LossScale:
         if not finite:
             self.scale /= 2
         elif self.good_steps == 2000:
-            self.scale = self.scale * 2
-            self.good_steps = 0
+            self.scale, self.good_steps = self.scale * 2, 0
 
 
 def read(numbers: list[Tensor]) -> list[float]:
@@ -184,7 +182,7 @@ class OptimizerStep:
             parts = self._backward(work, measured)
             measured = False
             norm = self._checked_norm(work, parts, step, needed)
-            return self._mean_loss(parts) if self._config.optimizer.uses_closure else 0.0
+            return self._means(parts)["loss"] if self._config.optimizer.uses_closure else 0.0
 
         if self._config.optimizer.uses_closure:
             self._optimizer.step(closure)
@@ -209,9 +207,7 @@ class OptimizerStep:
         return {"loss": loss, "gradient_norm": norm}
 
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
-        for parameter in self._parameters:
-            parameter.grad = None
-        for parameter in self._apart:
+        for parameter in (*self._parameters, *self._apart):
             parameter.grad = None
         self._memory.prepare(lambda: self._accumulate(work, []))
         coarser = None
@@ -301,9 +297,6 @@ class OptimizerStep:
         """Return 0 if all gradients are finite, else 1; cheaper than the norm."""
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
         return self._found  # 0 until it is set
-
-    def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
-        return self._means(parts)["loss"]
 
     def _means(self, parts: list[tuple[int, Tensor, Any]]) -> dict[str, float]:
         sums: dict[str, list[float]] = {}

@@ -265,6 +265,7 @@ def drawn(seed=5):
 
 SGD = {"optimizer": {"name": "sgd", "lr": 0.05}}
 MOMENTUM = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9, "weight_decay": 0.1}}
+HALF = SGD | {"precision": "fp16", "epochs": 4}
 ADAM = {"optimizer": {"name": "adam", "lr": 0.01}}
 NORM = lambda: Net(nn.Sequential(nn.BatchNorm1d(7), nn.Tanh()))  # noqa: E731
 SITUATIONS: dict[str, tuple] = {
@@ -353,6 +354,10 @@ SITUATIONS: dict[str, tuple] = {
     "muon": (Net, loader(), {"optimizer": {"name": "muon", "lr": 0.01}}),
     "metrics by batch": (Net, loader(), {}, Named),
     "single precision": (lambda: Net().float(), None, {}, Task),
+    # Steps are skipped where the scaled gradients of all samples overflow.
+    "half precision": (lambda: Net().float(), None, HALF, Task),
+    "half precision, accumulated": (lambda: Net().float(), None, HALF | {"accumulate": 2}, Task),
+    "half precision, clipped": (lambda: Net().float(), None, HALF | {"clip_norm": 0.5}, Task),
     "rows by name": (Net, lambda: DataLoader([Row(*row) for row in DATA], BATCH), {}, ByName),
     # refused on all ranks
     "no pair": (Net, loader(), {}, partial(Changed, loss=torch.mean)),
@@ -406,6 +411,13 @@ REFUSED = {
 }
 ONE_RANK_TRAINS = {"order by rank", "uneven", "lazy"}
 NOT_IN_STAGE_3 = {"tied", "scalar and empty parameters"}
+# Largest difference of a number, of data in float32; another skipped step changes weights by more.
+LIMITS = {
+    "single precision": 1e-5,
+    "half precision": 1e-3,
+    "half precision, accumulated": 1e-3,
+    "half precision, clipped": 1e-3,
+}
 PARTS = "parts of the model"
 # Layers that only some ranks call at the same time.
 NOT_IN_GROUPS = {
@@ -459,7 +471,7 @@ def difference(several: dict, one: dict, name: str, strategy: str) -> str:
         return "" if refused else f"not refused: {several.get('text')}"
     if "error" in several or "error" in one:
         return f"refused: {several.get('text')}, {one.get('text')}"
-    limit = 1e-5 if name == "single precision" else 1e-9
+    limit = LIMITS.get(name, 1e-9)
     for key, wanted in one["state"].items():
         off = float((several["state"][key] - wanted).abs().max()) if wanted.numel() else 0.0
         if not off <= limit:
@@ -489,7 +501,7 @@ def outcome(name: str, settings: dict) -> dict:
     )
     torch.manual_seed(0)
     model = make()
-    single = next(model.parameters()).dtype == torch.float32 and name == "single precision"
+    single = name in LIMITS
     task, seen = kind(model if single else model.double()), Seen()
     data = TensorDataset(*(t.float() for t in DATA.tensors)) if single else DATA
     begin = time.monotonic()
