@@ -16,6 +16,7 @@ import numpy as np
 from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.facts import of_dataset
+from scitoolkit.io.familiar import refuse_marks
 
 Array = np.ndarray
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf")
@@ -239,6 +240,7 @@ def _values(data: Any, names: MeshFields, name: str, where: str) -> Array:
             where=where,
             allowed="a value everywhere",
         )
+    refuse_marks(values, f"{where}: {name}")
     return values
 
 
