@@ -96,11 +96,7 @@ class MeshFile:
                     allowed="the same on every mesh",
                 )
             shapes = [
-                (
-                    _positions(file[name], path, name),
-                    file[name]["triangles"][()],
-                )
-                for name in names
+                (_positions(file[name], path, name), file[name]["triangles"][()]) for name in names
             ]
         flows, times = counts.pop()
         self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))

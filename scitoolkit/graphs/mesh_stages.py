@@ -47,7 +47,7 @@ class MeshStages(MeshFiles, Stages):
 
     def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
         """Return the names of the training meshes, for reports, and their velocities' moments."""
-        return {"meshes": list(data.geometry.names), "speeds": data.speeds(sorted(rows))}
+        return {"meshes": list(data.geometry.names), "speeds": data.speeds(np.array(rows).tolist())}
 
     def build(self, config: MeshConfig, facts: Any, measured: Any, seed: int) -> MeshTransport:
         """Return an untrained network."""

@@ -169,9 +169,7 @@ def _survey(data: Any, where: str) -> MeshFields:
     meshes = _meshes(data)
     if len(meshes) != 1:
         raise DataError(
-            f"{len(meshes)} meshes",
-            where=where,
-            allowed="one variable with cf_role: mesh_topology",
+            f"{len(meshes)} meshes", where=where, allowed="one variable with cf_role: mesh_topology"
         )
     by_place: dict[tuple[str, str], list[str]] = {}
     left_out: dict[str, str] = {}

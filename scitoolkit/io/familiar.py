@@ -8,7 +8,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.campaign.statistics import fill_value_in
+from scitoolkit.io.campaign.statistics import mark_in
 
 log = get_logger(__name__)
 LARGE = 1e19
@@ -55,17 +55,11 @@ def refuse_marks(values: np.ndarray, where: str, least: float = 0.0) -> None:
         least: size of the marks that are looked for; `LARGE` where -999 may be a code.
 
     Raises:
-        DataError: with the number and the count, see `fill_value_in`.
+        DataError: with the number and the count, see `mark_in`.
 
     Example:
         >>> refuse_marks(np.array([9.0, 1e3]), "a.h5: depth")
     """
-    if not values.size or np.abs(values).max() < least or (fill := fill_value_in(values)) is None:
-        return
-    rest = values[values != fill]
-    raise DataError(
-        f"{values.size - rest.size} values are {fill:g}, the others between {rest.min():g} and "
-        f"{rest.max():g}: possibly a fill value that the file does not declare",
-        where=where,
-        fix=f"set the attribute _FillValue = {fill:g}, and leave these points out or repair them",
-    )
+    if values.size and np.abs(values).max() >= least and (mark := mark_in(values)) is not None:
+        fix = f"set the attribute _FillValue = {mark[0]:g}, and leave these points out"
+        raise DataError(mark[1], where=where, fix=fix)

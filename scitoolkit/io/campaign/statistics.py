@@ -138,6 +138,17 @@ def fill_value_in(values: np.ndarray) -> float | None:
     return next((edge for edge in (low, high) if _is_code_of_nines(edge, values)), None)
 
 
+def mark_in(values: np.ndarray) -> tuple[float, str] | None:
+    """Return `fill_value_in` with a text that says how many values it is; None without one."""
+    if (fill := fill_value_in(values)) is None:
+        return None
+    rest = values[values != fill]
+    return fill, (
+        f"{values.size - rest.size} values are {fill:g}, the others between {rest.min():g} and "
+        f"{rest.max():g}: possibly a fill value that the file does not declare"
+    )
+
+
 def _is_code_of_nines(edge: float, values: np.ndarray) -> bool:
     digits = f"{abs(edge):.6g}".replace(".", "")
     if len(digits) < 2 or set(digits) != {"9"}:
