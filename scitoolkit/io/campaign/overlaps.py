@@ -16,7 +16,6 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.headers import FileHeader, full_name
 from scitoolkit.io.campaign.layouts import SIMULATION, TIME, Array
-from scitoolkit.io.campaign.opened import last_opened
 from scitoolkit.io.campaign.series import FileRows
 from scitoolkit.io.coordinates import READ_ERRORS
 
@@ -68,7 +67,10 @@ def _rows(
     index = {TIME: slice(first, first + count), SIMULATION: max(part.member, 0)}
     key = tuple(index.get(role, slice(None)) for role in array.roles)
     try:
-        values = last_opened(header.format, Path(part.path))[name].variable[key].values
+        with header.format.open_dataset(
+            Path(part.path)
+        ) as stored:  # closed: it may be written again
+            values = stored[name].variable[key].values
     except READ_ERRORS as error:
         text = " ".join(str(error).split())[:200]
         raise DataError(f"cannot be read ({text})", where=f"{part.path}: {name}") from None
