@@ -73,10 +73,7 @@ _ALONG: dict[str, tuple[int | None, int]] = {
     **dict.fromkeys("argsort sort glu".split(), (1, -1)),
     **dict.fromkeys("cummax cummin cumsum_ cumprod_".split(), (1, -1)),
     "diff": (2, -1),
-    **dict.fromkeys(
-        "fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft".split(),
-        (2, -1),
-    ),
+    **dict.fromkeys("fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft".split(), (2, -1)),
     "cosine_similarity": (2, 1),
     "cross": (2, -1),
     "linalg_cross": (2, -1),

@@ -15,6 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.graphs import ugrid
 from scitoolkit.graphs.hetero import merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.numpy_file import DAMAGED
 
 Array = np.ndarray
@@ -197,6 +198,7 @@ class Graph:
         bad = ~np.isfinite(stored)
         if bad.any():
             self._refuse(f"{bad.sum()} features are NaN or Inf", "finite features", "repair them")
+        refuse_marks(stored, f"{self.where or 'graph'}: x", LARGE)
 
     def _checked_part(self, name: str, nodes: Any) -> Array:
         nodes = np.asarray(nodes)

@@ -78,13 +78,7 @@ def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInput
         config.data.class_weights, graph.num_classes, graph.known_labels[train], SingleProcess()
     )
     return OwnInputs(
-        part,
-        loaders,
-        graph.num_edges,
-        graph.num_classes,
-        moments,
-        weights,
-        graph.edge_facts,
+        part, loaders, graph.num_edges, graph.num_classes, moments, weights, graph.edge_facts
     )
 
 
@@ -107,11 +101,5 @@ def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator
     weights = class_weights(config.data.class_weights, header["num_outputs"], train, ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
     return OwnInputs(
-        part,
-        loaders,
-        header["num_edges"],
-        header["num_outputs"],
-        moments,
-        weights,
-        lambda: facts,
+        part, loaders, header["num_edges"], header["num_outputs"], moments, weights, lambda: facts
     )
