@@ -13,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from scitoolkit.cli.main import run_cli
 from scitoolkit.compression import Bound, Options
@@ -170,7 +171,6 @@ def smoothing_network(path):
 @pytest.fixture(scope="module")
 def extended(plugins, tmp_path_factory):
     """Return the original and a file with a relative bound, missing values and enhancers."""
-    xr = pytest.importorskip("xarray")
     folder = tmp_path_factory.mktemp("extended")
     rng, x = np.random.default_rng(0), smooth_field((30, 31, 20))
     noisy = (x + rng.normal(0, 0.01, x.shape)).astype("f4")
