@@ -101,7 +101,7 @@ def _slopes(
             in_order(f.module(*(x * 1 for x in tensors)), f.outputs, f.name)[output]
             for f in (before, after)
         )  # products, which the modules may change in place
-        changes = (second - first).abs().flatten(1)[range(len(elements)), elements]
+        changes = (second - first).abs().reshape(len(elements), -1)[range(len(elements)), elements]
         slopes = torch.autograd.grad(changes.sum(), tensors, allow_unused=True)
     except RuntimeError:
         return [np.zeros(x.shape) for x in inputs]
