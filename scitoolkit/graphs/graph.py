@@ -477,20 +477,9 @@ def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str
     return np.where(has_label, labels, TARGETS[target].unknown)
 
 
-_READ_OF_DATA = (
-    "x",
-    "edge_index",
-    "y",
-    "edge_weight",
-    "edge_attr",
-    "edge_type",
-    "node_type",
-    "pos",
-    "train_mask",
-    "val_mask",
-    "test_mask",
-    "num_nodes",
-)
+_OF_DATA = "x edge_index y edge_weight edge_attr edge_type node_type pos".split()
+_MASKS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
+_READ_OF_DATA = (*_OF_DATA, *_MASKS, "num_nodes")
 
 
 def from_data(
@@ -523,7 +512,6 @@ def from_data(
     if hasattr(data, "node_types"):
         arrays = merged(data, TARGETS[target].unknown)
         return graph_from_arrays(arrays, where=where, target=target, split=split)
-    arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
         raise DataError(
@@ -532,21 +520,10 @@ def from_data(
             allowed=", ".join(_READ_OF_DATA),
             fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
         )
-    for key in (
-        "x",
-        "edge_index",
-        "y",
-        "edge_weight",
-        "edge_attr",
-        "edge_type",
-        "node_type",
-        "pos",
-    ):
-        if getattr(data, key, None) is not None:
-            arrays[key] = getattr(data, key).numpy()
-    for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
-        if getattr(data, key, None) is not None:
-            arrays[name] = getattr(data, key).numpy().astype(bool)
+    read = (*_OF_DATA, *_MASKS)
+    present = {key: v for key in read if (v := getattr(data, key, None)) is not None}
+    arrays = {key: present[key].numpy() for key in _OF_DATA if key in present}
+    arrays |= {n: present[key].numpy().astype(bool) for key, n in _MASKS.items() if key in present}
     return graph_from_arrays(arrays, where=where, target=target, split=split)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -232,17 +232,8 @@ class StackedGraphs:
             name: array[edge] if name in EDGE_ARRAYS else array
             for name, array in self.arrays.items()
         }
-        return StackedGraphs(
-            self.num_nodes,
-            np.bincount(self.graph_of_edge[edge], minlength=len(self)),
-            pairs,
-            arrays,
-            self.labels,
-            self.parts,
-            self.where,
-            self.target_name,
-            self.units,
-        )
+        counts = np.bincount(self.graph_of_edge[edge], minlength=len(self))
+        return replace(self, num_edges=counts, edge_index=pairs, arrays=arrays)
 
 
 def _ranges(first: Array, counts: Array) -> Array:
