@@ -14,7 +14,9 @@ from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.split import SPLITS
 
 Array = np.ndarray
-NODE_ARRAYS = ("x", "z", "pos")
+ENCODINGS = ("laplacian_eigenvector_pe", "random_walk_pe")
+"""Positional encodings of nodes that transforms of torch-geometric write, read as features."""
+NODE_ARRAYS = ("x", "z", "pos", *ENCODINGS)
 EDGE_ARRAYS = ("edge_attr", "edge_weight", "edge_type")
 INTEGERS = ("z", "edge_type")
 
@@ -27,8 +29,9 @@ class StackedGraphs:
         num_nodes, num_edges: numbers of nodes and of directed edges of each graph, shape (G,).
         edge_index: sender and receiver of each edge, (2, E), numbered from 0 within its graph.
         arrays: inputs by name, any of `x` (N, F), `z` (N,) integers such as atomic numbers, `pos`
-            (N, D) coordinates, `edge_attr` (E, D), `edge_weight` (E,) and `edge_type` (E,); N and
-            E are sums over graphs. `x` and `edge_attr` of integers may be categories.
+            (N, D) coordinates, `ENCODINGS` (N, D), `edge_attr` (E, D), `edge_weight` (E,) and
+            `edge_type` (E,); N and E are sums over graphs. `x` and `edge_attr` of integers may be
+            categories.
         labels: target of each graph as `y` of a graph has of each node, (G,) or (G, D); or None.
         parts: numbers of the graphs of train, validation and test; empty if the file has none.
         where: source of the graphs, for messages.
