@@ -16,6 +16,7 @@ from scitoolkit.graphs import ugrid
 from scitoolkit.graphs.graph_set import ENCODINGS
 from scitoolkit.graphs.hetero import merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.numpy_file import DAMAGED
 
 Array = np.ndarray
@@ -216,6 +217,7 @@ class Graph:
         bad = ~np.isfinite(stored)
         if bad.any():
             self._refuse(f"{bad.sum()} features are NaN or Inf", "finite features", "repair them")
+        refuse_marks(stored, f"{self.where or 'graph'}: x", LARGE)
 
     def _checked_part(self, name: str, nodes: Any) -> Array:
         nodes = np.asarray(nodes)
@@ -258,17 +260,10 @@ class Graph:
             )
         )
         dimensions = 0 if self.pos is None else self.pos.shape[1]
-        width = int(self.features.shape[1])
+        names = (*self.node_type_names, *map(" ".join, self.edge_type_names)) if edges else ()
         return GraphInputs(
-            width,
-            self.edge_weight is not None,
-            attr,
-            edges,
-            nodes,
-            dimensions,
-            self._receivers(edges) if nodes else (),
-            self.types_in_features,
-            (*self.node_type_names, *map(" ".join, self.edge_type_names)) if edges else (),
+            *(int(self.features.shape[1]), self.edge_weight is not None, attr, edges, nodes),
+            *(dimensions, self._receivers(edges) if nodes else (), self.types_in_features, names),
         )
 
     def _receivers(self, edge_types: int) -> tuple[int, ...]:
@@ -406,25 +401,17 @@ def graph_from_arrays(
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
         weight = None  # a binary adjacency matrix
+    named: dict[str, Any] = {
+        n: arrays.get(n) for n in ("edge_attr", "edge_type", "node_type", "pos")
+    }
+    none = np.zeros(0)
     return Graph(
-        source,
-        end,
-        num_nodes,
-        features,
-        labels,
-        parts,
-        where,
-        weight,
-        arrays.get("edge_attr"),
-        target,
-        arrays.get("edge_type"),
-        arrays.get("node_type"),
-        arrays.get("pos"),
-        bool(arrays.get("types_in_features", False)),
-        tuple(arrays["node_type_names"].tolist()) if "node_type_names" in arrays else (),
-        tuple(map(tuple, arrays["edge_type_names"].tolist()))
-        if "edge_type_names" in arrays
-        else (),
+        *(source, end, num_nodes, features, labels, parts, where, weight),
+        target_name=target,
+        types_in_features=bool(arrays.get("types_in_features", False)),
+        node_type_names=tuple(arrays.get("node_type_names", none).tolist()),
+        edge_type_names=tuple(map(tuple, arrays.get("edge_type_names", none).tolist())),
+        **named,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.split import SPLITS
 
 Array = np.ndarray
@@ -136,6 +137,7 @@ class StackedGraphs:
             owner = self.graph_of_node if name in NODE_ARRAYS else self.graph_of_edge
             graph = int(owner[bad.argmax()])
             self._refuse(f"{name} of graph {graph} has NaN or Inf", "finite numbers", "repair them")
+        refuse_marks(values, f"{self.where}: {name}", LARGE)
         return values.astype(np.float32)
 
     def _checked_part(self, name: str, graphs: Any) -> Array:

@@ -127,12 +127,7 @@ class _NoDropout(TorchFunctionMode):
 
 
 def plain_trace(
-    model: nn.Module,
-    graph: Graph,
-    precision: Precision,
-    *,
-    gradients: bool = True,
-    seed: int = 0,
+    model: nn.Module, graph: Graph, precision: Precision, *, gradients: bool = True, seed: int = 0
 ) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
     calls: dict[str, tuple[Any, Any]] = {}

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -194,7 +195,7 @@ def test_baselines(file):
     assert error < 0.7 * other.mean()
 
 
-def test_the_job_learns_and_predicts(file, tmp_path):
+def test_the_job_learns_and_predicts(file, tmp_path, caplog):
     path = tmp_path / "train.yaml"
     settings = {
         "domain": "mesh_transport",
@@ -233,6 +234,16 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     with xr.open_dataset(out) as found:
         assert found["tracer"].dims == ("step", "trajectory", "node")
         assert np.isfinite(found["tracer"]).all()
+    # Velocities in a unit of a hundredth, which the file does not state.
+    fast = tmp_path / "fast.h5"
+    shutil.copy(file, fast)
+    with h5py.File(fast, "r+") as target:
+        target["circle/velocity"][...] *= 100
+    caplog.clear()
+    api.evaluate(run.path, data=fast)
+    told = [r.message for r in caplog.records if "another unit" in r.message]
+    assert len(told) == 1
+    assert "circle: variable velocity in mean edge lengths per step" in told[0]
     # A folder from before the split and the names of meshes were in record and header.
     folder = ModelFolder(run.path)
     weights, record = folder.load_weights(), folder.record()
@@ -281,6 +292,10 @@ def test_bad_files(file, tmp_path):
         read_meshes(changed("triangles", lambda m: m - 1))
     with pytest.raises(DataError, match="velocity holds NaN"):
         read_meshes(changed("velocity", lambda v: v * np.nan))
+    for name in ("tracer", "velocity", "positions"):
+        for mark in (1e20, -1e34, -9999.0):
+            with pytest.raises(DataError, match=rf"{name}.*values are .*: possibly a fill value"):
+                read_meshes(changed(name, lambda v, mark=mark: np.where(v == v.flat[7], mark, v)))
 
 
 def test_fields_on_a_mesh_are_drawn_inside_it_only(file):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from command_line import warm_start
 from pages import DOCS, python_blocks
 from safetensors.torch import load_file
-from warm_start import WarmStart
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.model_folder import ModelFolder
@@ -36,7 +35,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory):
-    """Return the module's namespace, its folder, and a server of forks that train."""
+    """Return the module's namespace and its folder."""
     folder = tmp_path_factory.mktemp("steady")
     (folder / "steady.py").write_text(SOURCE, encoding="utf-8")
     (folder / "train.py").write_text(RANKS, encoding="utf-8")
@@ -45,9 +44,7 @@ def steady(tmp_path_factory):
     unregistered = (SOURCE + TESTS).replace('@domains.register("steady")\n', "")
     exec(compile(unregistered, "steady.py", "exec", dont_inherit=True), namespace)
     namespace["write_table"](folder / "table.nc")
-    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=folder / "train.py")
-    yield namespace, folder, server
-    server.close()
+    return namespace, folder
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +57,7 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
     """Train in processes of their own; return the run directory."""
     import yaml
 
-    _, folder, server = steady
+    _, folder = steady
     run = folder / name
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     data = {"path": str(folder / "table.nc"), "inputs": ["speed", "temperature"], "output": "drag"}
@@ -70,7 +67,7 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
     document = {"domain": "steady", "data": data, "training": training, **settings}
     (run / "config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     if processes == 1:
-        done = server.run(folder, [str(run), *arguments])
+        done = warm_start().run(folder, [str(run), *arguments], script=folder / "train.py")
     else:
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         command = [sys.executable, *launch, "train.py", str(run), *arguments]
@@ -106,7 +103,7 @@ def test_weights_in_few_bits_are_those_that_are_loaded(steady):
 
 
 def test_facts_are_compared_on_every_road(steady, alone):
-    namespace, folder, _ = steady
+    namespace, folder = steady
     run = alone
     stages = namespace["SteadyStages"]()
     trained = load(stages, namespace["SteadyConfig"], run)
