@@ -268,15 +268,15 @@ def main() -> None:
     request = _serve(int(replies), prepare)
     if request is None:
         os._exit(0)  # without the report on what is frozen
+    from scitoolkit.training import launch
+
+    launch.subprocess = SimpleNamespace(Popen=ForkedRank)
     script, arguments = request["script"], request["arguments"]
     if script:
         sys.path[0] = str(Path(script).parent)
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")
         _end(0, finish)
-    from scitoolkit.training import launch
-
-    launch.subprocess = SimpleNamespace(Popen=ForkedRank)
     _end(_module("scitoolkit", arguments), finish)
 
 

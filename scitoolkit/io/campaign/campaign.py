@@ -298,7 +298,7 @@ def _shifted(channels: Mapping[str, Channel], offsets: Mapping[str, float]) -> d
         own = [c for c in channels.values() if name in (c.name, c.array.path)]
         if not own:
             names = ", ".join(channels)
-            raise DataError("is no variable that is read", where=f"offsets, {name}", allowed=names)
+            raise DataError("the variable is not read", where=f"offsets, {name}", allowed=names)
         for c in own:
             text = f"{c.array.long_name or name} minus {offset!r}"
             shifted[c.name] = replace(c, array=replace(c.array, offset=offset, long_name=text))

@@ -146,28 +146,24 @@ def test_rows_of_some_nodes_are_those_of_the_whole_file(file):
     assert some.rows(nodes[:0]).tracer.shape == (*whole.tracer.shape[:2], 0)
 
 
+def short_job(file, folder, **training):
+    """Return the configuration of a job of three epochs on the circle."""
+    return {
+        "domain": "mesh_transport",
+        "run": {"root": str(folder)},
+        "data": {"path": str(file), "meshes": ["circle"]},
+        "split": {"validation": 1, "test": 1},
+        "model": {"hidden": 8, "rounds": 2},
+        "training": {"epochs": 3, "batch_size": 2, "progress": False, **training},
+    }
+
+
 @pytest.mark.multiproc
 def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
     import xarray as xr
 
     path = tmp_path / "train.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "domain": "mesh_transport",
-                "run": {"root": str(tmp_path)},
-                "data": {"path": str(file), "meshes": ["circle"]},
-                "split": {"validation": 1, "test": 1},
-                "model": {"hidden": 8, "rounds": 2},
-                "training": {
-                    "epochs": 3,
-                    "batch_size": 2,
-                    "progress": False,
-                    "optimizer": {"name": "adam", "lr": 0.01},
-                },
-            }
-        )
-    )
+    path.write_text(json.dumps(short_job(file, tmp_path, optimizer={"name": "adam", "lr": 0.01})))
     run = api.run(path)
     two = tmp_path / "two.nc"
     done = run_process(tmp_path, "predict", run.path, file, "-o", two, "--nproc", 2)
@@ -197,21 +193,9 @@ def test_baselines(file):
 
 def test_the_job_learns_and_predicts(file, tmp_path, caplog):
     path = tmp_path / "train.yaml"
-    settings = {
-        "domain": "mesh_transport",
-        "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"]},
-        "split": {"validation": 1, "test": 1},
-        "model": {"hidden": 12, "rounds": 2},
-        "training": {
-            "strategy": "graph",
-            "epochs": 30,
-            "batch_size": 2,
-            "progress": False,
-            "optimizer": {"name": "adam", "lr": 0.01},
-            "clip_norm": 1.0,
-        },
-    }
+    training = {"strategy": "graph", "epochs": 30, "clip_norm": 1.0}
+    settings = short_job(file, tmp_path, **training, optimizer={"name": "adam", "lr": 0.01})
+    settings["model"]["hidden"] = 12
     path.write_text(json.dumps(settings))
     run = api.run(path)
     results = json.loads((run.path / "results.json").read_text())
@@ -356,15 +340,7 @@ def test_the_scheme_of_several_networks_is_their_mean(file, tmp_path):
     """Also in a prediction; the first network begins as the network alone."""
     import xarray as xr
 
-    settings = {
-        "domain": "mesh_transport",
-        "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"]},
-        "split": {"validation": 1, "test": 1},
-        "model": {"hidden": 8, "rounds": 2},
-        "members": 2,
-        "training": {"epochs": 3, "batch_size": 2, "progress": False},
-    }
+    settings = {**short_job(file, tmp_path), "members": 2}
     stages, config = MeshStages(), MeshConfig.model_validate(settings)
     begun = start(stages, config)
     alone = stages.build(config, None, {}, config.seed).state_dict()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -31,6 +28,13 @@ if __name__ == "__main__":
     with job.processes(config):
         job.train(config, RunDirectory(folder), resume="--resume" in sys.argv)
 """
+LAUNCH = """
+import sys
+from scitoolkit.training.launch import launch
+
+code = launch(int(sys.argv[1]), sys.argv[2:], module="train")
+assert code == 0, code
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,7 @@ def steady(tmp_path_factory):
     folder = tmp_path_factory.mktemp("steady")
     (folder / "steady.py").write_text(SOURCE, encoding="utf-8")
     (folder / "train.py").write_text(RANKS, encoding="utf-8")
+    (folder / "launch.py").write_text(LAUNCH, encoding="utf-8")
     namespace: dict = {"__name__": "steady"}
     # Other tests of this process list the registered domains.
     unregistered = (SOURCE + TESTS).replace('@domains.register("steady")\n', "")
@@ -66,12 +71,10 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
         training["strategy"] = "ddp"
     document = {"domain": "steady", "data": data, "training": training, **settings}
     (run / "config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    if processes == 1:
-        done = warm_start().run(folder, [str(run), *arguments], script=folder / "train.py")
-    else:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command = [sys.executable, *launch, "train.py", str(run), *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    script, words = folder / "train.py", [str(run), *arguments]
+    if processes > 1:
+        script, words = folder / "launch.py", [str(processes), *words]
+    done = warm_start().run(folder, words, script=script)
     assert done.returncode == 0, done.stderr
     return run
 

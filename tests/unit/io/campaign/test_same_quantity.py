@@ -116,7 +116,7 @@ def test_changes_beside_a_large_mean_remain_if_it_is_subtracted_first(tmp_path, 
     read = windows.read(np.arange(3))["u"]
     assert read.dtype == np.float32
     np.testing.assert_array_equal(read[:, 0], values[:3] - mean)
-    with pytest.raises(DataError, match="offsets, q: is no variable that is read"):
+    with pytest.raises(DataError, match="offsets, q: the variable is not read"):
         open_campaign(tmp_path, offsets={"q": 1.0})
 
 
