@@ -14,13 +14,14 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscop
 # Where it is set, every process that a test starts would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs docs-version lock clean
+.PHONY: help install demo test test-slow test-files test-peers coverage gpu lint format bench peers docs docs-version lock clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, i-PI, torch-sim, files by yt, cfgrib, Icechunk and S3, in their environments"
+	@echo "make test-files tests of files by yt, cfgrib, Icechunk and S3, in their environment"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, i-PI, torch-sim, in their environments, and test-files"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
 	@echo "make lint       ruff, mypy, import contracts, budgets"
@@ -55,13 +56,11 @@ coverage: $(STAMP)
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
-  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed $(PEERS)/files/.installed \
+  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed test-files \
   $(PEERS)/series/.installed $(PEERS)/engines/.installed
 	$(PEERS)/series/bin/python -m pytest tests/unit/forecasting/test_backtest.py
 	$(PEERS)/engines/bin/python -m pytest tests/unit/potentials/test_torch_sim.py \
 	  tests/unit/potentials/test_socket.py
-	$(PEERS)/files/bin/python -m pytest tests/unit/io/test_other_formats.py \
-	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
 	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
@@ -70,6 +69,11 @@ test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/tracker
 	$(PEERS)/clusters/bin/python -m pytest tests/unit/search/test_clusters.py \
 	  tests/unit/generators/test_job.py tests/unit/deploy/test_ray_serve.py \
 	  tests/integration/test_extras.py -k "clusters or cluster or replicas or ray or mpi"
+
+# Files that need a further package each: GRIB, AMReX and Enzo, Icechunk, S3.
+test-files: $(PEERS)/files/.installed
+	$(PEERS)/files/bin/python -m pytest tests/unit/io/test_other_formats.py \
+	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 
 # A torch with CUDA must be in .venv, which constraints.txt does not install. Where nothing can be
 # installed: python3 benchmarks/_gpu.py --site PACKAGES.tar.xz --peers PEERS.tar.xz

@@ -27,10 +27,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.device)
 
 
-def pytest_collection_finish():
+def pytest_collection():
     """Spare the collector of cycles the modules and tests, which live until the end."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Collect from now on what tests leave, and no module or test."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure():

@@ -120,9 +120,10 @@ the same points. Latitudes and longitudes of two dims are compared at the corner
 of all files, and the places of the parts of a simulation. Members along a dim of several files
 are joined member by member if the times continue, and components and members have one order. What
 differs is refused with both values. Files of one time each follow the times in them, else the
-last number of their names; a missing number is a gap, as a missing time is. Iterations of openPMD
-are compared in the same way, with places and units in SI: windows that move, and factors that
-change, are refused.
+last number of their names; a missing number is a gap, as a missing time is. Restarts, files that
+differ in a number and hold the last rows of the one before again, are one simulation without these
+rows if the values of both are equal, and refused if not. Iterations of openPMD are compared in the
+same way, with places and units in SI: windows that move, and factors that change, are refused.
 
 ## The same quantity in all files
 

@@ -72,6 +72,9 @@ class DataConfig(Config):
         levels: whether the vertical dim is a dim of the grid, or each level of it is a channel.
         staggered: whether fields on the faces of cells (WRF, ROMS, SGRID, COMODO) are read as
             `stored`, or as the means of neighbouring faces at the `centres`.
+        offsets: {variable: number that is subtracted from it in the precision of the file}, for
+            changes that float32 would lose beside a large mean. The emulator, its predictions and
+            its exports are of the rest.
         time_steps: whether samples are equally far apart in time, or the time from each sample to
             the next is an `input` of the emulator, `step` (in seconds for dates).
         area_weights: weigh cells by their area on the sphere in losses, scores, means, guards and
@@ -105,6 +108,7 @@ class DataConfig(Config):
     select: dict[str, float] = Field(default_factory=dict)
     levels: Literal["dim", "channels"] = "dim"
     staggered: Literal["stored", "centres"] = "stored"
+    offsets: dict[str, float] = Field(default_factory=dict)
     time_steps: Literal["even", "input"] = "even"
     area_weights: bool = True
     on_error: Literal["raise", "skip"] = "raise"
@@ -135,6 +139,7 @@ class DataConfig(Config):
             "select",
             "levels",
             "staggered",
+            "offsets",
             "on_error",
             "mask",
             "mask_of_step",

@@ -225,6 +225,7 @@ def open_data(
         config.levels,
         "any" if config.time_steps == "input" else "same",
         config.staggered,
+        config.offsets or None,
     )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]
@@ -328,6 +329,9 @@ def converted(data: Data, differences: Sequence[Difference], trained: DataFacts 
         DataError: a coordinate whose unit does not convert.
     """
     lines, reversed_dims = _conversions(differences)
+    if shifted := sorted(lines.keys() & (data.campaign.options.offsets or {}).keys()):
+        text = f"{shifted[0]} is in another unit, and data.offsets is in that of the training"
+        raise DataError(text, where=data.where, fix="convert the file")
     dataset = convert(data.dataset, [d for d in differences if not _is_transposed(d)])
     layout = replace(data.layout, areas=areas_in(dataset, list(data.layout.grid)))
     if trained is not None:

@@ -2,17 +2,16 @@
 
 A sample is a function of (seed, number, parameters), independent of the workers' timing. A failed
 sample is logged and replaced by another draw, which the journal records, so that a resumed run
-repeats the replacement. A dead worker is replaced and its sample repeated; a sample that kills two
-workers counts as failed.
+repeats the replacement. The sample of a worker that died, or has not answered in time, is repeated;
+a sample that ends two workers counts as failed.
 """
 
 from __future__ import annotations
 
-import time
+import pickle
 from collections import deque
 from collections.abc import Mapping
 from logging import Logger
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,11 @@ from scitoolkit.core.errors import DataError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import identity
 from scitoolkit.core.seeds import derive_seed
+from scitoolkit.core.worker_pool import DIED, Ended, Limits, WorkerProcesses
 from scitoolkit.generators.base import Sample
 from scitoolkit.generators.executors import WorkerPool
 from scitoolkit.generators.journal import Journal, Made
-from scitoolkit.generators.worker_process import Answer, WorkerProcess, make
+from scitoolkit.generators.stream_task import Answer, MakeInWorker, make
 from scitoolkit.generators.workers import Order, finished, make_samples
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log: Logger = get_logger(__name__)
 MOST_ATTEMPTS = 5
 DEATHS = 2
-POLL_SECONDS = 0.2
 
 
 class Draws:
@@ -77,7 +76,7 @@ class SampleStream:
         timeout: seconds without an answer after which a worker is replaced.
 
     Raises:
-        DataError: the journal cannot be written, or workers cannot start.
+        DataError: the journal cannot be written.
     """
 
     def __init__(
@@ -93,10 +92,10 @@ class SampleStream:
         timeout: float = 3600.0,
     ) -> None:
         self._generator, self._draws, self._extract = generator, draws, extract
-        self._offset, self._timeout = offset, timeout
+        self._offset, self._limits = offset, Limits(timeout)
         self._journal = Journal(journal)
-        self._settings = generator.model_dump(mode="json")
-        self._count, self._workers = workers, list[WorkerProcess]()
+        self._count = workers
+        self._workers: WorkerProcesses | None = None
         self._free = [np.empty(extract.size, np.float32) for _ in range(ahead if workers else 1)]
         self.nbytes: int = sum(block.nbytes for block in self._free)
         self._waiting: deque[Order] = deque()
@@ -105,7 +104,7 @@ class SampleStream:
         self._deaths: dict[int, int] = {}
         self._under_way: dict[int, np.ndarray] = {}
         self._finished: dict[int, np.ndarray] = {}
-        self._idle_deaths = self._made = self._replaced_workers = self._replaced_samples = 0
+        self._made = self._replaced_workers = self._replaced_samples = 0
         self._seconds = 0.0
 
     def order(self, number: int, parameters: Mapping[str, float] | None = None) -> None:
@@ -133,43 +132,41 @@ class SampleStream:
 
         Raises:
             NumericalError: the sample and all its replacements failed.
-            DataError: workers cannot start, or the disk is full.
+            BackendError: workers cannot start.
+            DataError: the disk is full.
         """
         number += self._offset
         if not self._count:
             self._make_here(number)
         while number not in self._finished:
-            self._start()
-            self.poll()
-            if number not in self._finished:
-                wait([w.pipe for w in self._workers], POLL_SECONDS)
+            self.poll(None)
         block = self._finished.pop(number)
         self._extract.unpack(block, out)
         self._free.append(block)
         self.poll()
 
-    def poll(self) -> None:
-        """Receive finished samples and give the workers the next orders, without waiting."""
-        for position, worker in enumerate(self._workers):
-            if worker.order is None:
-                if not worker.process.is_alive():
-                    self._replace(position)
-            elif worker.ready():
-                self._receive(position)
-            elif time.monotonic() - worker.begun > self._timeout:
-                log.warning(
-                    "worker %d has not answered for %g s and is killed",
-                    worker.number,
-                    self._timeout,
-                )
-                worker.process.kill()
-        if self._waiting and self._count:
-            self._start()
-        for worker in self._workers:
-            if worker.order is None and self._waiting and self._free:
-                order = self._waiting.popleft()
-                self._under_way[order.index] = self._free.pop()
-                worker.give(order)
+    def poll(self, timeout: float | None = 0.0) -> None:
+        """Receive finished samples and give the workers the next orders.
+
+        Args:
+            timeout: seconds to wait for a sample if workers make some; None for any time.
+        """
+        self._give_orders()
+        if self._workers is not None:
+            for ended in self._workers.wait(timeout if self._under_way else 0.0):
+                self._receive(ended)
+            self._give_orders()
+
+    def _give_orders(self) -> None:
+        if not self._count or not self._waiting:
+            return
+        if self._workers is None:
+            task = MakeInWorker(self._generator.model_dump(mode="json"), self._extract)
+            self._workers = WorkerProcesses(pickle.dumps(task), self._count, limits=self._limits)
+        while self._waiting and self._free and self._workers.free:
+            order = self._waiting.popleft()
+            self._under_way[order.index] = self._free.pop()
+            self._workers.submit(order)
 
     def extracted(self, path: Path) -> dict[str, np.ndarray]:
         """Return the arrays of a sample in a file, in the form of the stream."""
@@ -194,48 +191,39 @@ class SampleStream:
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers:
-            worker.end()
-        self._workers.clear()
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
         self._free += [*self._under_way.values(), *self._finished.values()]
         self._under_way.clear()
         self.forget()
 
-    def _start(self) -> None:
-        while len(self._workers) < self._count:
-            self._workers.append(WorkerProcess(len(self._workers), self._settings, self._extract))
-
     def _make_here(self, number: int) -> None:
-        block = self._free[0]
         while number not in self._finished:
             order = next(o for o in self._waiting if o.index == number)
             self._waiting.remove(order)
             self._under_way[number] = self._free.pop()
-            answer = make(self._generator, self._extract, order, block)
-            self._accept(order, answer)
+            self._accept(order, make(self._generator, self._extract, order))
 
-    def _receive(self, position: int) -> None:
-        worker = self._workers[position]
-        order = worker.order
-        assert order is not None
-        answer = worker.answer(self._under_way[order.index])
-        if answer is not None:
-            self._accept(order, answer)
+    def _receive(self, ended: Ended) -> None:
+        order: Order = ended.task
+        if not ended.failure:
+            self._accept(order, ended.answer)
             return
-        cause, count = worker.cause, self._deaths.get(order.index, 0) + 1
-        self._deaths[order.index] = count
+        count = self._deaths[order.index] = self._deaths.get(order.index, 0) + 1
+        self._replaced_workers += 1
+        cause = ended.error if ended.failure == DIED else f"it made a sample for {ended.error}"
         log.warning(
-            "worker %d died (%s) while it made sample %d %s",
-            worker.number,
+            "worker %d is replaced (%s) while it made sample %d %s",
+            ended.worker,
             cause,
             order.index,
             order.parameters,
         )
-        self._replace(position)
         if count < DEATHS:
             self._again(order)
         else:
-            self._accept(order, Answer(error=f"{count} workers died of it ({cause})"))
+            self._accept(order, Answer(error=f"it ended {count} workers ({cause})"))
 
     def _accept(self, order: Order, answer: Answer) -> None:
         """Store a finished sample, or order its replacement."""
@@ -251,8 +239,8 @@ class SampleStream:
             )
         for note in answer.missed:
             log.warning("sample %d %s: %s", number, order.parameters, note)
-        if not answer.error:
-            self._made, self._idle_deaths = self._made + 1, 0
+        if answer.values is not None:
+            self._made += 1
             self._seconds += answer.seconds
             self._journal.finish(
                 Made(
@@ -265,6 +253,7 @@ class SampleStream:
                 )
             )
             self._finished[number] = self._under_way.pop(number)
+            self._finished[number][:] = answer.values
             return
         self._attempts[number] += 1
         self._replaced_samples += 1
@@ -282,20 +271,6 @@ class SampleStream:
         self._free.append(self._under_way.pop(order.index))
         # Lowest number first: otherwise later samples could occupy all memory.
         self._waiting = deque(sorted([*self._waiting, order], key=lambda o: o.index))
-
-    def _replace(self, position: int) -> None:
-        """Replace a dead worker."""
-        old = self._workers[position]
-        self._replaced_workers += 1
-        self._idle_deaths += 1
-        if self._idle_deaths > DEATHS * (MOST_ATTEMPTS + self._count):
-            raise DataError(
-                f"{self._idle_deaths} workers died in succession, the last by {old.cause}",
-                where=f"generator {self._generator.name}",
-                fix="workers=0 shows why",
-            )
-        old.end()
-        self._workers[position] = WorkerProcess(old.number, self._settings, self._extract)
 
 
 def first_samples(

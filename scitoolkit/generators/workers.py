@@ -7,18 +7,20 @@ would also affect the next sample, stops everything.
 from __future__ import annotations
 
 import json
-import os
+import pickle
 import time
-from collections import abc
+from collections import abc, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.uncaught import install_hooks
+from scitoolkit.core.worker_pool import WorkerProcesses
+from scitoolkit.core.worker_process import Send
 from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.executors import WorkerPool
 
@@ -134,7 +136,7 @@ def make_samples(
         for order in orders:
             yield make_sample(settings, order, folder)
     else:
-        yield from _in_processes(settings, list(orders), folder, pool.workers)
+        yield from _in_processes(settings, orders, folder, pool.workers)
 
 
 def _in_pool(
@@ -166,51 +168,40 @@ def _in_pool(
 
 
 def _in_processes(
-    settings: dict[str, Any], orders: list[Order], folder: Path, processes: int
+    settings: dict[str, Any], orders: Sequence[Order], folder: Path, processes: int
 ) -> Iterator[Record]:
-    """Yield records of samples made in processes; retry singly those in progress at a death."""
-    waiting = list(reversed(orders))
-    while waiting:
-        suspects = yield from _until_one_dies(settings, waiting, folder, processes)
-        # One of them killed its process, the others died with the pool; alone each shows which it
-        # was.
-        for order in suspects:
-            lost = yield from _until_one_dies(settings, [order], folder, 1)
-            if lost:
-                yield Record(**asdict(order), error="its process died (killed, or out of memory)")
+    """Yield records of samples made in processes; repeat singly those whose process died."""
+    make = pickle.dumps(partial(_make_in_process, settings, folder))
+    workers = WorkerProcesses(make, min(processes, len(orders)))
+    try:
+        died = yield from _made(workers, orders, processes)
+        # Memory that several samples needed together may have been the cause: once more, alone.
+        for order in (yield from _made(workers, died, 1)):
+            yield Record(**asdict(order), error="its process died (killed, or out of memory)")
+    finally:
+        workers.close()
 
 
-def _until_one_dies(
-    settings: dict[str, Any], waiting: list[Order], folder: Path, processes: int
+def _made(
+    workers: WorkerProcesses, orders: Sequence[Order], at_once: int
 ) -> abc.Generator[Record, None, list[Order]]:
-    """Process orders from the end of `waiting`; return those in progress when a process died."""
-    import multiprocessing
-    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-    from concurrent.futures.process import BrokenProcessPool
-
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker) as pool:
-        running: dict[Any, Order] = {}
-        while waiting or running:
-            try:
-                while waiting and len(running) < processes:
-                    # Taken from `waiting` only after it was submitted: a pool that breaks in
-                    # between loses no order.
-                    running[pool.submit(make_sample, settings, waiting[-1], folder)] = waiting[-1]
-                    waiting.pop()
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    record = done.result()
-                    del running[done]
-                    yield record
-            except BrokenProcessPool:
-                return list(running.values())
-    return []
+    """Yield the records of orders as they are finished; return those whose process died."""
+    waiting, running, died = deque(orders), 0, list[Order]()
+    while waiting or running:
+        while waiting and running < at_once:
+            workers.submit(waiting.popleft())
+            running += 1
+        for ended in workers.wait(None):
+            running -= 1
+            if ended.failure:
+                died.append(ended.task)
+            else:
+                yield ended.answer
+    return died
 
 
-def begin_worker() -> None:
-    """Prepare a worker process: one thread, because the processes share the cores, and hooks."""
-    install_hooks()
-    os.environ["OMP_NUM_THREADS"] = "1"
+def _make_in_process(settings: dict[str, Any], folder: Path, order: Order, _: Send) -> Record:
+    return make_sample(settings, order, folder)
 
 
 def _record_path(folder: Path, index: int) -> Path:

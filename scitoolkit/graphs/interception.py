@@ -25,20 +25,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from scitoolkit.graphs import (
-    gather_rules,
-    layer_rules,
-    random_rules,
-    reduction_rules,
-    shape_rules,
-)
+from scitoolkit.graphs import gather_rules, layer_rules, random_rules, reduction_rules, shape_rules
 from scitoolkit.graphs.call_sites import CallSites
-from scitoolkit.graphs.gathered_functions import (
-    acts_by_row,
-    on_all_rows,
-    reads_places,
-    with_totals,
-)
+from scitoolkit.graphs.gathered_functions import acts_by_row, on_all_rows, reads_places, with_totals
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by

@@ -111,9 +111,7 @@ class LocalRows:
                 put_tag(
                     out,
                     Tag(
-                        list(out.shape).index(count),
-                        count.tag.ids,
-                        is_place=name in _MAKES_PLACES,
+                        list(out.shape).index(count), count.tag.ids, is_place=name in _MAKES_PLACES
                     ),
                 )
             elif self.ranks.size > 1:

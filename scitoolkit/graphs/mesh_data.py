@@ -12,6 +12,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, damage_named
 from scitoolkit.graphs.graph import Graph
+from scitoolkit.io.campaign.statistics import Moments
+from scitoolkit.io.familiar import refuse_marks
 from scitoolkit.io.loader.packing import Packing
 
 Array = np.ndarray
@@ -94,11 +96,7 @@ class MeshFile:
                     allowed="the same on every mesh",
                 )
             shapes = [
-                (
-                    _finite(_read(file[name]["positions"]), path, name, "positions"),
-                    file[name]["triangles"][()],
-                )
-                for name in names
+                (_positions(file[name], path, name), file[name]["triangles"][()]) for name in names
             ]
         flows, times = counts.pop()
         self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))
@@ -112,7 +110,7 @@ class MeshFile:
             nodes: node numbers in the joint graph, shape (n,).
 
         Raises:
-            DataError: NaN or Inf at one of these nodes.
+            DataError: NaN, Inf or an undeclared fill value at one of these nodes.
         """
         geometry, nodes = self.geometry, np.asarray(nodes)
         velocity = np.empty((geometry.num_flows, len(nodes), 2), np.float32)
@@ -125,12 +123,33 @@ class MeshFile:
                 local, length = nodes[at] - first, np.float64(geometry.lengths[number])
                 # A whole trajectory is read and then cut: HDF5 reads scattered rows one at a time.
                 for flow in range(geometry.num_flows if len(at) else 0):
-                    velocity[flow, at] = _read(file[name]["velocity"], flow)[local] / length
-                    tracer[flow][:, at] = _read(file[name]["tracer"], flow)[:, local]
+                    moving, carried = (_read(file[name][n], flow) for n in ("velocity", "tracer"))
+                    refuse_marks(moving, f"{self.path}:{name}, velocity of trajectory {flow}")
+                    refuse_marks(carried, f"{self.path}:{name}, tracer of trajectory {flow}")
+                    velocity[flow, at] = moving[local] / length
+                    tracer[flow][:, at] = carried[:, local]
                 _finite(velocity[:, at], self.path, name, "velocity")
                 _finite(tracer[:, :, at], self.path, name, "tracer")
                 first = end
         return MeshRows(velocity, tracer)
+
+    def speeds(self, flows: Sequence[int]) -> tuple[float, float]:
+        """Return mean and standard deviation of the velocities of some trajectories.
+
+        Args:
+            flows: numbers of the trajectories.
+
+        Returns:
+            Of both components at all nodes, in mean edge lengths per step.
+        """
+        moments, geometry = Moments(), self.geometry
+        with damage_named(self.path), _opened(self.path) as file:
+            for name, length in zip(geometry.names, geometry.lengths, strict=True):
+                for flow in flows:
+                    speeds = _read(file[name]["velocity"], flow) / np.float64(length)
+                    moments.add(speeds, is_field=True)
+        mean, deviation = moments.result()
+        return mean.item(), deviation.item()
 
 
 @dataclass(frozen=True)
@@ -230,6 +249,12 @@ def _check_shapes(group: h5py.Group, where: str) -> None:
             where=where,
             fix="leave them out, and renumber the triangles",
         )
+
+
+def _positions(group: h5py.Group, path: Path, name: str) -> Array:
+    positions = _finite(_read(group["positions"]), path, name, "positions")
+    refuse_marks(positions, f"{path}:{name}, positions")
+    return positions
 
 
 def _finite(values: Array, path: Path, mesh: str, name: str) -> Array:

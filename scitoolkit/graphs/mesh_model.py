@@ -70,6 +70,9 @@ class MeshTransport(nn.Module):
         self, node_inputs: int, edge_inputs: int, hidden: int, rounds: int, stages: int
     ) -> None:
         super().__init__()
+        # Mean and standard deviation of the training's velocities, None where not stored: values
+        # of another unit are recognised by them.
+        self.speeds: tuple[float, float] | None = None
         self.encode_node: nn.Sequential = _perceptron(node_inputs, hidden, hidden)
         self.encode_edge: nn.Sequential = _perceptron(edge_inputs, hidden, hidden)
         self.rounds: nn.ModuleList = nn.ModuleList(

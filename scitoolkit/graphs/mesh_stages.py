@@ -27,7 +27,9 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_pictures import final_maps
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.io.familiar import warn_if_far
 from scitoolkit.surrogate import Opened, Stages, Trained
+from scitoolkit.surrogate.ensemble import members_of
 from scitoolkit.surrogate.sections import against_steps, curves
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.processes import on_rank_zero
@@ -41,11 +43,11 @@ class MeshStages(MeshFiles, Stages):
     """Stages of a job that trains on the first trajectories and is scored on the last ones."""
 
     start_settings = ("model.hidden", "model.rounds", "model.stages")
-    remeasured = ("meshes",)
+    remeasured = ("meshes", "speeds")
 
     def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
-        """Return the names of the training meshes, for reports."""
-        return {"meshes": list(data.geometry.names)}
+        """Return the names of the training meshes, for reports, and their velocities' moments."""
+        return {"meshes": list(data.geometry.names), "speeds": data.speeds(np.array(rows).tolist())}
 
     def build(self, config: MeshConfig, facts: Any, measured: Any, seed: int) -> MeshTransport:
         """Return an untrained network."""
@@ -53,7 +55,11 @@ class MeshStages(MeshFiles, Stages):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             sizes = settings.hidden, settings.rounds, settings.stages
-            return MeshTransport(NODE_INPUTS, EDGE_INPUTS, *sizes)
+            model = MeshTransport(NODE_INPUTS, EDGE_INPUTS, *sizes)
+        if "speeds" in (measured or {}):
+            mean, deviation = measured["speeds"]
+            model.speeds = mean, deviation
+        return model
 
     def task(self, config: MeshConfig, opened: Opened, model: MeshTransport) -> MeshDynamics:
         """Return the errors of short rollouts on this process's part of the meshes."""
@@ -129,6 +135,7 @@ class MeshStages(MeshFiles, Stages):
         )
         part = GraphPart(shape.graph, owner, ProcessGrid(ranks.size), ranks)
         task = MeshDynamics(placed(model), data, part)
+        _warn_if_fast(task, str(data.path))
         steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
         log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
         states = task.whole_rollout(flows, steps)
@@ -157,7 +164,9 @@ def _scored(
     errors, last = {}, {}
     for name in data.geometry.names:
         meshes = read_meshes(data.path, [name])
-        states = _rollouts(_dynamics(model, meshes), meshes, flows)
+        task = _dynamics(model, meshes)
+        _warn_if_fast(task, f"{data.path}:{name}")
+        states = _rollouts(task, meshes, flows)
         errors[name] = _errors(states, meshes, flows)
         # Only the last step of the first trajectory is drawn.
         truth = meshes.tracer[flows[0], -1]
@@ -176,6 +185,14 @@ def _dynamics(model: MeshTransport, meshes: MeshSet) -> MeshDynamics:
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
     part = GraphPart(meshes.graph, owner, ProcessGrid(1), SingleProcess())
     return MeshDynamics(model, meshes, part)
+
+
+def _warn_if_fast(task: MeshDynamics, where: str) -> None:
+    """Warn of velocities far from those of the training, as those in another unit are."""
+    first = members_of(task.model)[0]
+    if isinstance(first, MeshTransport) and first.speeds is not None:
+        name = "velocity in mean edge lengths per step"
+        warn_if_far({name: task.velocity.numpy()}, {name: first.speeds}, where)
 
 
 def _rollouts(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:

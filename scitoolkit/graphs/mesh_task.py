@@ -164,6 +164,11 @@ class MeshDynamics:
             self._copies[device] = self._copies[CPU].to(device)
         return self._copies[device]
 
+    @property
+    def velocity(self) -> Tensor:
+        """Velocity at local nodes in mean edge lengths per step, shape (K, n_own, 2)."""
+        return self._copies[CPU].velocity
+
     def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
         """Return the coefficients for some trajectories, shape (stages, E_own, K).
 

@@ -11,6 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.targets import TargetName
+from scitoolkit.io.familiar import LARGE, refuse_marks
 
 Array = np.ndarray
 SPLIT_NAMES = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
@@ -100,6 +101,7 @@ class NodeFile:
                     where=str(self.path),
                     allowed="finite features",
                 )
+            refuse_marks(block, f"{self.path}: x", LARGE)
             yield block
             first += len(block)
 

@@ -108,12 +108,7 @@ class RankComparison:
             part = GraphPart(graph, owner, grid, ranks, order)
             copied = copied_model(self._model).to(self._precision.dtype).train()
             distributed = distribute(
-                copied,
-                part,
-                trial.fast,
-                whole=trial.whole,
-                check_seed=seed,
-                sites=self.sites,
+                copied, part, trial.fast, whole=trial.whole, check_seed=seed, sites=self.sites
             )
             nodes = part.nodes
             trace = traced(

@@ -36,12 +36,7 @@ def proof_graph(inputs: GraphInputs, features: np.ndarray | None = None) -> Grap
     source[:2], target[:2] = 5, 5
     source[2:4], target[2:4] = 7, 9
     order = np.lexsort((source, target))
-    graph = Graph(
-        source[order],
-        target[order],
-        NODES,
-        np.zeros((NODES, 1), np.float32),
-    )
+    graph = Graph(source[order], target[order], NODES, np.zeros((NODES, 1), np.float32))
     graph.features = r.normal(size=(NODES, inputs.num_features))
     if features is not None:
         graph.features = features

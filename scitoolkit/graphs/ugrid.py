@@ -16,6 +16,7 @@ import numpy as np
 from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.facts import of_dataset
+from scitoolkit.io.familiar import refuse_marks
 
 Array = np.ndarray
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf")
@@ -168,9 +169,7 @@ def _survey(data: Any, where: str) -> MeshFields:
     meshes = _meshes(data)
     if len(meshes) != 1:
         raise DataError(
-            f"{len(meshes)} meshes",
-            where=where,
-            allowed="one variable with cf_role: mesh_topology",
+            f"{len(meshes)} meshes", where=where, allowed="one variable with cf_role: mesh_topology"
         )
     by_place: dict[tuple[str, str], list[str]] = {}
     left_out: dict[str, str] = {}
@@ -239,6 +238,7 @@ def _values(data: Any, names: MeshFields, name: str, where: str) -> Array:
             where=where,
             allowed="a value everywhere",
         )
+    refuse_marks(values, f"{where}: {name}")
     return values
 
 

@@ -61,8 +61,7 @@ def of_dataset(dataset: xr.Dataset, names: Iterable[str]) -> DataFacts:
     attributes = {d: _attributes(c) for d, c in coordinates.items()}
     roles = roles_of(list(dims), attributes)
     return DataFacts(
-        variables,
-        tuple(_dim(d, roles[d], dataset.sizes[d], coordinates.get(d)) for d in dims),
+        variables, tuple(_dim(d, roles[d], dataset.sizes[d], coordinates.get(d)) for d in dims)
     )
 
 

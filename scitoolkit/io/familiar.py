@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.statistics import mark_in
 
 log = get_logger(__name__)
+LARGE = 1e19
+"""Values of at least this size are none of quantities without a unit, such as features of nodes."""
 FAR = 20.0
 """Root mean square distance from the mean of the training, in its standard deviations, beyond which
 values are in another unit or marks of missing data rather than another state."""
@@ -40,3 +44,22 @@ def warn_if_far(
                 "from the training with a mean of %.4g. Is it in another unit?",
                 *told,
             )
+
+
+def refuse_marks(values: np.ndarray, where: str, least: float = 0.0) -> None:
+    """Refuse values among which some mark missing data although the file does not say so.
+
+    Args:
+        values: finite values of one variable, of any shape.
+        where: file and variable, for messages.
+        least: size of the marks that are looked for; `LARGE` where -999 may be a code.
+
+    Raises:
+        DataError: with the number and the count, see `mark_in`.
+
+    Example:
+        >>> refuse_marks(np.array([9.0, 1e3]), "a.h5: depth")
+    """
+    if values.size and np.abs(values).max() >= least and (mark := mark_in(values)) is not None:
+        fix = f"set the attribute _FillValue = {mark[0]:g}, and leave these points out"
+        raise DataError(mark[1], where=where, fix=fix)

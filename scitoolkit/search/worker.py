@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import faulthandler
 import inspect
-import multiprocessing
 import os
-import pickle
-import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
-from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.search.epoch_bounds import Pruned
 from scitoolkit.search.trial import (
     INTERRUPTED,
@@ -31,7 +23,6 @@ from scitoolkit.search.trial import (
 
 Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
-_PR_SET_PDEATHSIG = 1
 _FAULTS = {
     errno.ENOSPC: "disk",
     errno.EDQUOT: "disk",
@@ -138,69 +129,3 @@ def failure_kind(error: BaseException) -> str:
     # Libraries such as HDF5 raise other errors with the system's message in the text.
     kinds = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
     return kinds[0] if kinds else "raised"
-
-
-def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
-    """Main function of a worker process: run tasks from a pipe until it closes.
-
-    Messages to the parent: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
-
-    Args:
-        pipe: connection to the parent.
-        evaluate: pickled evaluation.
-        log: file for standard output and error; None inherits them.
-    """
-    install_hooks()
-    _become_group_leader()
-    _terminate_with_parent()
-    if log is not None:
-        _redirect_output(log)
-    try:
-        function = pickle.loads(evaluate)
-    except BaseException:
-        pipe.send(("broken", traceback.format_exc()))
-        return
-    pipe.send(("ready",))
-    while True:
-        try:
-            task = pipe.recv()
-            if task is None:
-                return
-            pipe.send(("done", run_task(function, task, lambda row: pipe.send(("epoch", row)))))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-
-
-def _become_group_leader() -> None:
-    """Become a process-group leader, so that children are killed too; ignore SIGINT."""
-    if os.getpgrp() != os.getpid():
-        os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _terminate_with_parent() -> None:
-    """End with the parent process; a resumed search issues the trial again.
-
-    What the trial has started ends too: a forked process kills the group once this process or its
-    parent has ended.
-    """
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    read_end, write_end = os.pipe()
-    if os.fork() == 0:
-        os.close(write_end)
-        wait([read_end, parent.sentinel])
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-    os.close(read_end)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _redirect_output(log: str) -> None:
-    """Redirect standard output, standard error and crash tracebacks to a file."""
-    os.makedirs(os.path.dirname(log), exist_ok=True)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    faulthandler.enable()

@@ -165,6 +165,7 @@ COMMANDS = {
         (
             "train",
             str(ROOT / "workflows" / "water_deepmd"),
+            f"data.path={DATASETS / 'water_deepmd' / 'data_0'}",
             "model.embedding=[4,8]",
             "model.axis_neurons=4",
             "model.fitting=[8]",

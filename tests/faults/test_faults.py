@@ -39,7 +39,9 @@ def faulty(tmp_path_factory) -> Path:
 def start(faulty, tmp_path_factory):
     """Return a function that runs a command in a folder, with a fault if one is stated."""
     server = WarmStart(
-        {**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(faulty)}, prepare="fault_begin"
+        {**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(faulty)},
+        prepare="fault_begin",
+        finish="fault_end",
     )
 
     def run(folder: Path, arguments: tuple[str, ...], **fault: object):

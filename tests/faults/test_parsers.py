@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
 import pytest
+from command_line import warm_start
 from parser_cases import PARSERS
-from warm_start import WarmStart
 
 CASES = Path(__file__).with_name("parser_cases.py")
 
@@ -19,22 +18,17 @@ CASES = Path(__file__).with_name("parser_cases.py")
 LIBRARY_HANGS = {"hdf5_filter", "hdf5_values"}
 
 
-@pytest.fixture(scope="module")
-def parsers():
-    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=CASES)
-    yield server
-    server.close()
-
-
-def _unexpected(parsers: WarmStart, parser: str, count: int, first: int = 0) -> list[str]:
-    done = parsers.run(CASES.parent, [parser, str(count), str(first)], timeout=7200)
+def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
+    done = warm_start().run(
+        CASES.parent, [parser, str(count), str(first)], timeout=7200, script=CASES
+    )
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
     in_library = bool(frames) and "/h5py/" in frames[0]
     if done.returncode == -signal.SIGALRM and parser in LIBRARY_HANGS and in_library:
         number = rows[-1]["started"] + 1
         faults = [str(row) for row in rows if "case" in row]
-        return faults + _unexpected(parsers, parser, first + count - number, number)
+        return faults + _unexpected(parser, first + count - number, number)
     if done.returncode:
         last = next((r["started"] for r in reversed(rows) if "started" in r), "the valid file")
         return [f"exit code {done.returncode} at {last}: {done.stderr[-500:]}"]
@@ -43,11 +37,11 @@ def _unexpected(parsers: WarmStart, parser: str, count: int, first: int = 0) -> 
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_damaged_input_is_refused(parsers, parser):
-    assert _unexpected(parsers, parser, 50) == []
+def test_damaged_input_is_refused(parser):
+    assert _unexpected(parser, 50) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS)
-def test_much_damaged_input_is_refused(parsers, parser):
-    assert _unexpected(parsers, parser, 6000, 50) == []
+def test_much_damaged_input_is_refused(parser):
+    assert _unexpected(parser, 6000, 50) == []

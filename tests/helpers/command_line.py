@@ -42,12 +42,13 @@ def _run(
     variables: Mapping[str, str] | None = None,
 ) -> Outcome:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(variables or {})}
-    done = _server(script).run(folder, arguments, environment, timeout)
+    done = warm_start().run(folder, arguments, environment, timeout, script)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 @functools.cache
-def _server(script: Path | None) -> WarmStart:
-    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=script)
+def warm_start() -> WarmStart:
+    """Return the server of forks that all tests of a process share: its start takes seconds."""
+    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"})
     atexit.register(server.close)
     return server

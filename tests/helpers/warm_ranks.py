@@ -7,24 +7,26 @@ output are those of a new process. Tests of the command line start ranks as user
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping
-from multiprocessing import reduction
+from multiprocessing import forkserver, reduction
+from unittest import mock
 
 from rank_process import Rank
 
-# The first step of any optimizer imports torch._dynamo.
-_MODULES = [
-    "training_worker",
-    "torch._dynamo",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor",
-]
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(_MODULES)
+_FORKS.set_forkserver_preload(["rank_imports"])
+
+
+@functools.cache
+def _start_server() -> None:
+    """Start the server, which before Python 3.12 finds modules by its environment alone."""
+    with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(sys.path)}):
+        forkserver.ensure_running()
 
 
 class WarmRank(Rank):
@@ -37,6 +39,7 @@ class WarmRank(Rank):
         variables: Mapping[str, str],
         prepare: Callable[[], None],
     ) -> None:
+        _start_server()
         # Without `prepare`, which ends a rank with its parent: here that is the server.
         self.process = _FORKS.Process(
             target=_become,
@@ -77,4 +80,5 @@ def _become(module: str, arguments: list[str], variables: dict, *outputs: int) -
     os.environ.clear()
     os.environ.update(variables)
     sys.argv = [module, *arguments]
+    sys.modules.pop(module, None)  # of an imported module runpy warns
     runpy.run_module(module, run_name="__main__", alter_sys=True)

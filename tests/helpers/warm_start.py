@@ -1,36 +1,46 @@
 """Command lines in forks of one process that has imported the package.
 
-A fork behaves as a new process does, from its arguments to its exit code, the finalisers of the
-interpreter included. It spares the two seconds that the import of torch takes, which is most of the
-time of a small command. `python warm_start.py REPLIES PREPARE SCRIPT` is the server: a JSON object
-a line on standard input starts a command, and its exit code comes back on the descriptor REPLIES.
+A fork behaves as a new process does, from its arguments to its exit code: threads, functions for
+the exit and cycles of objects end as in the interpreter. Only the modules and C libraries that all
+forks share are not taken apart, which takes half a second and copies their memory. A fork spares
+the seconds that the import of torch takes, which is most of the time of a small command. `python
+warm_start.py REPLIES PREPARE FINISH` is the server: a JSON object a line on standard input starts a
+command, and its exit code comes back on the descriptor REPLIES.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import re
 import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 from rank_process import Rank
 
-# A frozen object lives until its process ends, which the bindings of Triton report as leaks.
+# A frozen object lives until its process ends, which the bindings of Triton report as leaks where
+# an exception ends a fork.
 FROZEN = re.compile(r"^(nanobind: | - leaked | - \.\.\. skipped|See https://nanobind).*\n?", re.M)
 
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
     "torch",
     "torch._dynamo",  # the first step of any optimizer imports it
+    "torch.export._trace",
+    "networkx",  # and an export of a model this
     "torch_geometric.data",
     "dask.array",
     "h5py",
@@ -42,10 +52,10 @@ MODULES = (
     "scipy.optimize",
     "matplotlib.figure",
     "safetensors.torch",
-    "scitoolkit.cli.main",
-    "scitoolkit.api",
-    "scitoolkit.training.trainer",
+    "scitoolkit",
 )
+# Modules of scitoolkit that few commands need: contract suites, kernels of GPUs, scikit-learn.
+SELDOM = ("testing", "triton", "gpu", "estimators", "server", "__main__")
 
 
 class WarmStart:
@@ -55,15 +65,13 @@ class WarmStart:
         variables: environment of the server, and of commands that state none.
         prepare: name of a function without arguments that a preloaded library exports; called in
             every fork once its environment is set.
-        script: Python file to run instead of `scitoolkit`.
+        finish: name of such a function, called at the end of every fork.
     """
 
-    def __init__(
-        self, variables: Mapping[str, str], prepare: str = "", script: Path | None = None
-    ) -> None:
+    def __init__(self, variables: Mapping[str, str], prepare: str = "", finish: str = "") -> None:
         replies, theirs = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs), prepare, str(script or "")],
+            [sys.executable, __file__, str(theirs), prepare, finish],
             stdin=subprocess.PIPE,
             pass_fds=(theirs,),
             env=dict(variables),
@@ -79,8 +87,16 @@ class WarmStart:
         arguments: Sequence[str],
         variables: Mapping[str, str] | None = None,
         timeout: float = 240,
+        script: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run the command in a folder; output as text, as `subprocess.run` returns it.
+
+        Args:
+            folder: current folder of the command.
+            arguments: of the command.
+            variables: added to those of the server.
+            timeout: seconds.
+            script: Python file to run instead of `scitoolkit`.
 
         Raises:
             subprocess.TimeoutExpired: it was killed after so many seconds.
@@ -89,6 +105,7 @@ class WarmStart:
         try:
             request = {
                 "folder": str(folder),
+                "script": str(script or ""),
                 "arguments": list(arguments),
                 "variables": {**self._variables, **(variables or {})},
                 "outputs": [f"/proc/{os.getpid()}/fd/{file}" for file in outputs],
@@ -96,7 +113,7 @@ class WarmStart:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            child = int(self._reply(60))
+            child = int(self._reply(240))  # the first one waits for the imports of the server
             try:
                 code = int(self._reply(timeout))
             except TimeoutError:
@@ -131,19 +148,19 @@ def _text(file: int) -> str:
         return stream.read()
 
 
-def _serve(replies: int, prepare: str) -> list[str]:
-    """Fork once a request; return its arguments in the fork, [] at the end of the requests."""
+def _serve(replies: int, prepare: str) -> dict | None:
+    """Fork once a request; return it in the fork, and None at the end of the requests."""
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
         if child == 0:
             os.close(replies)
             _become(request, prepare)
-            return request["arguments"]
+            return request
         os.write(replies, f"{child}\n".encode())
         _, status = os.waitpid(child, 0)
         os.write(replies, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    return []
+    return None
 
 
 class ForkedRank(Rank):
@@ -217,30 +234,50 @@ def _become(request: dict, prepare: str) -> None:
         ctypes.CDLL(None)[prepare]()
 
 
+def _end(code: int, finish: str) -> NoReturn:
+    """End a fork as the interpreter does, except that no module or library is taken apart."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    gc.collect()  # what the server has imported is frozen
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if finish:
+        ctypes.CDLL(None)[finish]()
+    os._exit(code)
+
+
+def _import(name: str) -> None:
+    """Import a module, if its dependencies are installed, and those of the package below it."""
+    module = None
+    with contextlib.suppress(ImportError):
+        module = importlib.import_module(name)
+    if name.startswith("scitoolkit") and hasattr(module, "__path__"):
+        for part in pkgutil.iter_modules(module.__path__):
+            if not any(word in part.name for word in SELDOM):
+                _import(f"{name}.{part.name}")
+
+
 def main() -> None:
     """Import the package, then serve; in a fork, run the command line or the script."""
-    import importlib
     import runpy
 
     for name in MODULES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    script = sys.argv[3]
+        _import(name)
+    gc.freeze()  # forks do not copy pages by collecting what they share
+    replies, prepare, finish = sys.argv[1:]
+    request = _serve(int(replies), prepare)
+    if request is None:
+        os._exit(0)  # without the report on what is frozen
+    from scitoolkit.training import launch
+
+    launch.subprocess = SimpleNamespace(Popen=ForkedRank)
+    script, arguments = request["script"], request["arguments"]
     if script:
         sys.path[0] = str(Path(script).parent)
-        runpy.run_path(script)  # its imports
-    gc.freeze()  # forks do not copy pages by collecting what they share
-    arguments = _serve(int(sys.argv[1]), sys.argv[2])
-    if not arguments:
-        os._exit(0)  # without the report on what is frozen
-    if script:
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")
-    else:
-        from scitoolkit.training import launch
-
-        launch.subprocess = SimpleNamespace(Popen=ForkedRank)
-        sys.exit(_module("scitoolkit", arguments))
+        _end(0, finish)
+    _end(_module("scitoolkit", arguments), finish)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ LONG = (
     "harmonics=[2]",
     "pod.rank=2",
     "training.checkpoint.every_steps=3",
+    # One family: the short runs choose among all.
+    "forecaster.name=damped_anomaly_memory",
+    "forecaster.folds=1",
 )
 
 

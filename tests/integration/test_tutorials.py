@@ -26,6 +26,10 @@ RUN = (
     "tutorials/generate-and-train",
 )
 SHORTER = {
+    "how-to/forecasts-from-statsforecast": {
+        "420": "240",
+        "train: 260, validation: 60, test: 100": "train: 150, validation: 40, test: 50",
+    },
     "tutorials/generate-and-train": {
         "epochs: 20": "epochs: 2",
         '"draw.samples=10"': '"draw.samples=6"',

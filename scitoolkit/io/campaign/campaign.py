@@ -126,16 +126,9 @@ class Campaign:
         # Segments are sorted by simulation: this is the first one of it.
         segment = int(np.searchsorted(self.index.simulation, simulation))
         stored = coordinates_of(self.segments, segment, self.channels.values())
-        turned = {dim for dim, *_ in self.segments.turns.get(segment, ())}
         # Rows of turned dims are read in the order of the first simulation.
-        return (
-            stored
-            if not turned
-            else {
-                dim: self.coordinates.get(dim, one) if dim in turned else one
-                for dim, one in stored.items()
-            }
-        )
+        turned = {d for d, *_ in self.segments.turns.get(segment, ()) if d in stored}
+        return stored | {d: self.coordinates.get(d, stored[d]) for d in turned}
 
     def cells_of(self, dim: str) -> slice:
         """Return the entries of a space dim that are read: all, but where fields are centred."""
@@ -192,11 +185,7 @@ class Campaign:
             c.name: (
                 (dim, *c.dims),
                 np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
-                {
-                    k: v
-                    for k, v in (("units", c.array.units), ("long_name", c.array.long_name))
-                    if v
-                },
+                {k: v for k in ("units", "long_name") if (v := getattr(c.array, k))},
             )
             for c in self.channels.values()
         }
@@ -206,6 +195,14 @@ class Campaign:
     def describe(self) -> dict[str, Any]:
         """Return a summary as plain data, for `scitoolkit inspect` and dry runs."""
         rows = np.diff(self.index.bounds)
+        ranges = {n: [float(v.min()), float(v.max())] for n, v in self.parameters.items()}
+        valid = None if self.mask is None else self.mask.valid
+        rare = {
+            "left_out": self.skipped,
+            "gaps": len(self.index.breaks),
+            "parameters": ranges,
+            "valid_cells": [] if valid is None else [int(valid.sum()), valid.size],
+        }
         return {
             "layout": self.layout,
             "files": len(self.segments.used_paths()),
@@ -213,22 +210,7 @@ class Campaign:
             "rows": int(self.index.num_rows),
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
-            **({"left_out": self.skipped} if self.skipped else {}),
-            **({"gaps": len(self.index.breaks)} if len(self.index.breaks) else {}),
-            **(
-                {
-                    "parameters": {
-                        n: [float(v.min()), float(v.max())] for n, v in self.parameters.items()
-                    }
-                }
-                if self.parameters
-                else {}
-            ),
-            **(
-                {"valid_cells": [int(self.mask.valid.sum()), self.mask.valid.size]}
-                if self.mask is not None
-                else {}
-            ),
+            **{name: value for name, value in rare.items() if value},
             "channels": {
                 c.name: {
                     "variable": c.array.path,
@@ -303,16 +285,24 @@ def open_campaign(
             store.save(candidates, segments)
     if options.staggered == "centres":
         channels = centred(segments, channels, options)
-    return Campaign(
-        options,
-        names,
-        channels,
-        SampleIndex(segments.simulation, segments.count, _breaks(segments)),
-        segments,
-        tuple(segments.labels),
-        layout.name,
-        segments.skipped,
-    )
+    channels = _shifted(channels, options.offsets or {})
+    index = SampleIndex(segments.simulation, segments.count, _breaks(segments))
+    labels, skipped = tuple(segments.labels), segments.skipped
+    return Campaign(options, names, channels, index, segments, labels, layout.name, skipped)
+
+
+def _shifted(channels: Mapping[str, Channel], offsets: Mapping[str, float]) -> dict[str, Channel]:
+    """Return the channels of variables from whose values a number is subtracted."""
+    shifted = dict(channels)
+    for name, offset in offsets.items():
+        own = [c for c in channels.values() if name in (c.name, c.array.path)]
+        if not own:
+            names = ", ".join(channels)
+            raise DataError("the variable is not read", where=f"offsets, {name}", allowed=names)
+        for c in own:
+            text = f"{c.array.long_name or name} minus {offset!r}"
+            shifted[c.name] = replace(c, array=replace(c.array, offset=offset, long_name=text))
+    return shifted
 
 
 def _breaks(segments: Segments) -> list[int]:

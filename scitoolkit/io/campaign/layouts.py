@@ -53,6 +53,7 @@ class CampaignOptions:
         levels: whether the vertical dim is a dim of the grid, or its entries are `channels`.
         staggered: whether fields on the faces of cells are read as `stored`, or as the means of
             neighbouring faces at the `centres`.
+        offsets: {variable: number that is subtracted from it in float64 when it is read}.
     """
 
     sample_dim: str = "time"
@@ -67,6 +68,7 @@ class CampaignOptions:
     levels: Literal["dim", "channels"] = "dim"
     steps: Literal["same", "any"] = "same"
     staggered: Literal["stored", "centres"] = "stored"
+    offsets: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class Array:
         units: as stated in the file.
         long_name: as stated in the file.
         centring: how each axis is read at the centres of cells; empty if all are as stored.
+        offset: number that is subtracted from the values.
     """
 
     path: str
@@ -103,6 +106,7 @@ class Array:
     units: str = ""
     long_name: str = ""
     centring: tuple[Centring | None, ...] = ()
+    offset: float = 0.0
 
     def size(self, role: str) -> int | None:
         """Return the extent of the axis with a role; None without such an axis."""
@@ -555,9 +559,7 @@ def _coordinates(header: FileHeader, field: str) -> dict[str, StoredArray]:
     return {name: vectors[path] for name, path in paths.items() if path}
 
 
-def _views(
-    header: FileHeader,
-) -> Iterator[tuple[dict[str, StoredArray], dict[str, StoredArray]]]:
+def _views(header: FileHeader) -> Iterator[tuple[dict[str, StoredArray], dict[str, StoredArray]]]:
     """Yield the coordinates by name, and the arrays by path, of fields that see the same."""
     views: dict[tuple[str, tuple[str, ...]], dict[str, StoredArray]] = {}
     grouped = any("/" in path for path in header.variables)

@@ -17,7 +17,7 @@ _logger = get_logger(__name__)
 _COPY = "is a copy of", "leave it out, or data.on_error=skip"
 _RESTART = (
     "holds a state of the same time, as a restart does, of",
-    "leave it out, or drop the repeated rows and data.files=parts",
+    "leave it out; data.files=parts joins files that only continue one another",
 )
 
 

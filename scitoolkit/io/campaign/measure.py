@@ -22,7 +22,7 @@ from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
-from scitoolkit.io.campaign.statistics import Moments, fill_value_in
+from scitoolkit.io.campaign.statistics import Moments, mark_in
 from scitoolkit.io.campaign.windows import NAN_FIX
 from scitoolkit.io.missing_attributes import LIMITS
 
@@ -125,8 +125,9 @@ def keys_of(campaign: Campaign, pieces: Sequence[SegmentRows], question: Questio
         if p not in campaign.unstored
     }
     mask = "" if campaign.mask is None else campaign.mask.digest
-    centring = [campaign.arrays[p][0].array.centring for p in arrays]
-    common = repr([_VERSION, arrays, question, campaign.options.dims, mask, centring])
+    first = [campaign.arrays[p][0].array for p in arrays]
+    changed = [(a.centring, a.offset) if a.offset else a.centring for a in first]
+    common = repr([_VERSION, arrays, question, campaign.options.dims, mask, changed])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
     if any(virtual.values()):
         return [""] * len(pieces)  # changes of the files behind virtual datasets are not detected
@@ -139,27 +140,15 @@ def keys_of(campaign: Campaign, pieces: Sequence[SegmentRows], question: Questio
             before.append(segments.state(segment))
             row = int(bounds[segment])
         start = int(bounds[piece.segment])
-        text = repr(
-            [
-                common,
-                segments.state(piece.segment),
-                segments.groups[segments.group[piece.segment]],
-                int(segments.member[piece.segment]),
-                piece.first - start,
-                piece.last - start,
-                piece.first - piece.begin if before else 0,
-                before,
-                segments.turns.get(piece.segment, []),
-                [
-                    (n, float(v[campaign.index.simulation[piece.segment]]))
-                    for n, v in campaign.parameters.items()
-                ],
-                *(
-                    hashlib.sha256(v[start : piece.last].tobytes()).hexdigest()
-                    for v in campaign.row_values.values()
-                ),
-            ]
-        )
+        place = segments.groups[segments.group[piece.segment]], int(segments.member[piece.segment])
+        rows = piece.first - start, piece.last - start, piece.first - piece.begin if before else 0
+        turns = segments.turns.get(piece.segment, [])
+        simulation = campaign.index.simulation[piece.segment]
+        parameters = [(n, float(v[simulation])) for n, v in campaign.parameters.items()]
+        lines = (v[start : piece.last].tobytes() for v in campaign.row_values.values())
+        digests = [hashlib.sha256(line).hexdigest() for line in lines]
+        state = segments.state(piece.segment)
+        text = repr([common, state, *place, *rows, before, turns, parameters, *digests])
         keys.append(hashlib.sha256(text.encode()).hexdigest())
     return keys
 
@@ -318,7 +307,8 @@ class _Measuring:
             f"{float(np.abs(values).max()):.6g}, whose float32 spacing is {spacing:.3g}",
             where=f"{self.campaign.where(row)}, variable {name}",
             allowed=f"changes of at least {SPACINGS} float32 spacings",
-            fix=f"subtract the mean of {name} in the precision of the file",
+            fix=f"subtract the mean of {name} in the precision of the file: data.offsets="
+            f"{{{name}: {values.mean():.9g}}} of an emulation",
         )
 
     def _add(
@@ -400,17 +390,10 @@ class _Measuring:
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
-        fill = fill_value_in(values)
-        if fill is None:
-            return
-        row = first + int(np.argmax((values == fill).reshape(len(values), -1).any(axis=1)))
-        count, rest = int((values == fill).sum()), values[values != fill]
-        raise DataError(
-            f"{count} values are {fill:g}, the others between {rest.min():g} and "
-            f"{rest.max():g}: possibly a fill value that the file does not declare",
-            where=f"{self.campaign.where(row)}, variable {name}",
-            fix=SUSPECT_FIX,
-        )
+        if (mark := mark_in(values)) is not None:
+            row = first + int(np.argmax((values == mark[0]).reshape(len(values), -1).any(axis=1)))
+            where = f"{self.campaign.where(row)}, variable {name}"
+            raise DataError(mark[1], where=where, fix=SUSPECT_FIX)
 
 
 def merged(

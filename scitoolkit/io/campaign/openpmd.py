@@ -165,10 +165,7 @@ def _record(header: FileHeader, path: str) -> dict[str, Any]:
     # A scalar record is a dataset with all attributes. A vector is a group: its components state
     # only `unitSI` and `position`.
     stored = header.variables.get(path)
-    return {
-        **_below(header, path.rpartition("/")[0]),
-        **({} if stored is None else stored.attrs),
-    }
+    return {**_below(header, path.rpartition("/")[0]), **({} if stored is None else stored.attrs)}
 
 
 def _below(header: FileHeader, group: str) -> dict[str, Any]:

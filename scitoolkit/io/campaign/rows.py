@@ -326,10 +326,10 @@ class CampaignRows(RowSet):
     def _packing(self, segment: int, stored: StoredArray) -> Packing:
         schema = self.files.segments.table.schema[self.files.segments.file[segment]]
         native = formats.get(self.files.segments.table.schemas[schema].format).native_hdf5
-        if native and not self.array.centring:
-            return Packing.of(np.dtype(stored.dtype), stored.attrs)
-        layout = self.files.entry(segment).arrays[self.name].layout
-        return Packing.of(layout.dtype, layout.attrs)
+        about: Any = stored
+        if not native or self.array.centring:
+            about = self.files.entry(segment).arrays[self.name].layout
+        return Packing.of(np.dtype(about.dtype), about.attrs).shifted(self.array.offset)
 
     def reader(self, file: int) -> SegmentReader:
         """Return the reader of a segment."""
@@ -356,18 +356,9 @@ class CampaignRows(RowSet):
         # Layout of the rows for the loader, with the chunks along the axis of the rows.
         chunks = None if stored.chunks is None else (stored.chunks[axis], *self.row_shape)
         dims = tuple(r for r in roles if r not in (TIME, SIMULATION))
-        seen = VariableLayout(
-            self.name,
-            stored.path,
-            shape,
-            (TIME, *dims),
-            stored.dtype,
-            chunks,
-            stored.filters,
-            0,
-            tuple(slice(0, n) for n in shape),
-            stored.attrs,
-        )
+        whole_rows = tuple(slice(0, n) for n in shape)
+        seen = replace(stored, name=self.name, shape=shape, dims=(TIME, *dims), chunks=chunks)
+        seen = replace(seen, axis=0, crop=whole_rows)
         picks, stored_shape = self._picks(segment), list(self.row_shape)
         for at in picks:
             stored_shape[at] = self._turns(segment)[dims[at]].size
@@ -477,9 +468,10 @@ class CampaignRows(RowSet):
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges (first, last + 1) of rows that were never written."""
         return [
-            (a + int(self.bounds[k]), b + int(self.bounds[k]))
+            (a + int(self.bounds[k]), min(b + int(self.bounds[k]), int(self.bounds[k + 1])))
             for k in self.incomplete.tolist()
             for a, b in self.reader(k).missing()
+            if a < self.files.segments.count[k]
         ]
 
     def counters(self) -> list[Counter]:
@@ -567,18 +559,9 @@ def _in_place(
     readers = {}
     for name, s in stored.items():
         dtype = np.dtype(s.dtype)
-        layout = VariableLayout(
-            s.name,
-            path,
-            s.shape,
-            s.dims,
-            dtype,
-            None,
-            (),
-            0,
-            tuple(slice(0, n) for n in s.shape),
-            {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs},
-        )
+        crop = tuple(slice(0, n) for n in s.shape)
+        attrs = {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs}
+        layout = VariableLayout(s.name, path, s.shape, s.dims, dtype, None, (), 0, crop, attrs)
         stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
         readers[name] = StridedReader(layout, file, s.offset, stride)
     return readers

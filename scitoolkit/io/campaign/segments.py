@@ -28,6 +28,7 @@ from scitoolkit.io.campaign.layouts import (
     missing_field,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.overlaps import require_equal_rows
 from scitoolkit.io.campaign.series import FileRows, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
 from scitoolkit.io.meanings import other_meaning
@@ -118,19 +119,12 @@ class Segments:
         group = self.groups[self.group[segment]]
         stored = layout.times(header, group, options, list(fields))
         # A file that a simulation still writes may have a longer axis of times than rows that
-        # were written.
-        if stored is not None and stored.values is not None and layout.written(header) is not None:
+        # were written; the last rows of a part before a restart may be left out.
+        if stored is not None and stored.values is not None and np.ndim(stored.values):
             stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
-        series = FileRows.of(
-            str(header.path),
-            0,
-            group,
-            int(self.member[segment]),
-            int(self.count[segment]),
-            stored,
-            layout,
-            options,
-        )
+        member, count = int(self.member[segment]), int(self.count[segment])
+        about = stored, layout, options
+        series = FileRows.of(str(header.path), 0, group, member, count, *about)
         return series.times(options.sample_dim)
 
     def reference(self, options: CampaignOptions) -> FileHeader:
@@ -146,10 +140,8 @@ class Segments:
         # A majority vote: with `on_error: skip` a damaged or foreign file that sorts first must
         # not decide that all others are wrong. Schemas that differ only in their number of rows
         # count as one kind.
-        kinds = {}
-        for number, at in enumerate(self.table.schema):
-            if at >= 0 and at not in kinds:
-                kinds[at] = number
+        numbered = reversed(list(enumerate(self.table.schema)))
+        kinds = {at: number for number, at in numbered if at >= 0}  # the first of each
         if not kinds:
             return self.header(0)
         count = Counter(self.table.schema)
@@ -237,6 +229,11 @@ def find_segments(
     if not series:
         raise DataError("no file can be read", where=files.files.paths[0])
     grouped = simulations(series, options)
+    for name, members in grouped.items():
+        try:
+            require_equal_rows(members, used, files.header)
+        except DataError as error:
+            refuse(name, error)
     # In this order: a simulation with a missing file would be refused for its step, and copies
     # are compared only among what is left.
     _without_incomplete(grouped, skipped, files.files.paths, options)
@@ -353,18 +350,8 @@ class _Rows:
             step = self.layout.step(header, group)
             constants = constants_of(header) if len(files.files.paths) > 1 else {}
             for member in range(members) if members is not None else [-1]:
-                yield FileRows.of(
-                    path,
-                    number,
-                    group,
-                    member,
-                    count,
-                    times,
-                    self.layout,
-                    self.options,
-                    step,
-                    constants,
-                )
+                about = times, self.layout, self.options, step, constants
+                yield FileRows.of(path, number, group, member, count, *about)
 
     def _extents(self, header: FileHeader, group: str) -> tuple[int | None, int | None]:
         """Return the numbers of simulations and rows of a group of a file."""
@@ -408,9 +395,7 @@ def _require_same(
         )
     if found.units != expected.units and not same_unit(found.units, expected.units):
         raise DataError(
-            f"unit {found.units!r}",
-            where=where,
-            allowed=f"{expected.units!r}, as in {first.path}",
+            f"unit {found.units!r}", where=where, allowed=f"{expected.units!r}, as in {first.path}"
         )
 
 

@@ -55,6 +55,7 @@ class FileRows:
         step: simulation and step of a sample, if the file states them.
         constants: numbers and names that hold for the whole file, see `constants_of`.
         breaks: rows before which times are missing.
+        repeated: rows after these that are left out, since the next part holds them again.
     """
 
     path: str
@@ -68,6 +69,7 @@ class FileRows:
     step: tuple[str, int] | None = None
     constants: Constants = field(default_factory=dict)
     breaks: tuple[int, ...] = ()
+    repeated: int = 0
 
     @classmethod
     def of(
@@ -347,6 +349,9 @@ def _in_time(
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     ordered, numbers = [series[i] for i in order], [numbers[i] for i in order]
+    # Members that start again are other forecasts: each file has all of them.
+    if required or (series[0].member < 0 and len(_sets(series)) == 1):
+        ordered, numbers = _without_repeats(ordered, numbers)
     gaps = np.array([b[0] - a[-1] for a, b in itertools.pairwise(numbers)])
     if required and not (gaps > 0).all():
         at = int(np.argmin(gaps > 0))
@@ -378,6 +383,25 @@ def _in_time(
             fix="restore the file between them, data.gaps=split, or data.files=simulations",
         )
     return ordered if required else None
+
+
+def _without_repeats(
+    ordered: Sequence[FileRows], numbers: Sequence[np.ndarray]
+) -> tuple[list[FileRows], list[np.ndarray]]:
+    """Return parts in order, and their times, without last rows that the next one holds again."""
+    parts, clocks = list(ordered), list(numbers)
+    for k, (earlier, later) in enumerate(itertools.pairwise(numbers)):
+        near = _TOLERANCE * np.min(np.diff(earlier), initial=np.inf)
+        count = int((earlier >= later[0] - near).sum())
+        if not 0 < count < len(earlier) or count > len(later):
+            continue
+        if (np.abs(earlier[-count:] - later[:count]) <= near).all():
+            left = len(earlier) - count
+            breaks = tuple(row for row in parts[k].breaks if row < left)
+            times = _stored(parts[k])[:left]
+            parts[k] = replace(parts[k], count=left, stored=times, breaks=breaks, repeated=count)
+            clocks[k] = earlier[:left]
+    return parts, clocks
 
 
 def _missing_parts(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> np.ndarray:

@@ -237,11 +237,7 @@ class _Place:
 
 
 def _place(
-    header: FileHeader,
-    dim: str,
-    pair: Pair,
-    sizes: Mapping[str, int],
-    along: Mapping[str, str],
+    header: FileHeader, dim: str, pair: Pair, sizes: Mapping[str, int], along: Mapping[str, str]
 ) -> _Place:
     faces, cells = sizes[dim], sizes[pair.centre]
     if pair.twin and faces == cells:
@@ -324,11 +320,7 @@ def _moved(
     if any(axis is not None and axis.shift is not None for axis in axes):
         about = f"{about or array.path}, mean of neighbouring faces at cell centres"
     return replace(
-        array,
-        roles=tuple(roles),
-        shape=tuple(shape),
-        centring=tuple(axes),
-        long_name=about,
+        array, roles=tuple(roles), shape=tuple(shape), centring=tuple(axes), long_name=about
     )
 
 

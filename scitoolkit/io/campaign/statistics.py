@@ -6,6 +6,8 @@ import numpy as np
 
 FILL_VALUES = (-9999.0, -999.0, -99999.0, 1e20, 1e30, 1e36, 9.969209968386869e36)
 _FAR = 10.0
+_MARK, _ABOVE = 1e19, 1e10
+"""A value of at least this size and so many times as large as all others is a mark."""
 _GAP = {-1: 0.5, 1: 2.0}
 """Distance of a code of nines, by its sign, from the other values in ranges of these.
 
@@ -113,7 +115,8 @@ def fill_value_in(values: np.ndarray) -> float | None:
     """Return a common fill value far outside the range of all other values; None without one.
 
     Numbers of nines (-99.9, -999) that repeat are fill values too, also if they are less than ten
-    times as large as the others.
+    times as large as the others; and so is any number, such as -1e34, that no quantity beside such
+    others has.
 
     Example:
         >>> fill_value_in(np.array([1.0, -9999.0, 3.0]))
@@ -124,14 +127,26 @@ def fill_value_in(values: np.ndarray) -> float | None:
         -99.9
     """
     low, high = float(values.min()), float(values.max())
-    for fill in FILL_VALUES:
-        edge = low if fill < 0 else high
-        if abs(edge - fill) > 1e-6 * abs(fill):
+    for edge in (low, high):
+        listed = any(abs(edge - fill) <= 1e-6 * abs(fill) for fill in FILL_VALUES)
+        if not listed and abs(edge) < _MARK:
             continue
         rest = values[values != edge]
-        if len(rest) and abs(edge) > _FAR * max(abs(float(rest.min())), abs(float(rest.max()))):
+        times = _FAR if listed else _ABOVE
+        if len(rest) and abs(edge) > times * max(abs(float(rest.min())), abs(float(rest.max()))):
             return edge
     return next((edge for edge in (low, high) if _is_code_of_nines(edge, values)), None)
+
+
+def mark_in(values: np.ndarray) -> tuple[float, str] | None:
+    """Return `fill_value_in` with a text that says how many values it is; None without one."""
+    if (fill := fill_value_in(values)) is None:
+        return None
+    rest = values[values != fill]
+    return fill, (
+        f"{values.size - rest.size} values are {fill:g}, the others between {rest.min():g} and "
+        f"{rest.max():g}: possibly a fill value that the file does not declare"
+    )
 
 
 def _is_code_of_nines(edge: float, values: np.ndarray) -> bool:

@@ -108,8 +108,4 @@ class CampaignWindows(FileSource):
         except DataError as error:
             bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
             where = self.campaign.where(int(rows[np.argmax(bad)]))
-            raise DataError(
-                error.what,
-                where=f"{where}, variable {name}",
-                fix=NAN_FIX,
-            ) from None
+            raise DataError(error.what, where=f"{where}, variable {name}", fix=NAN_FIX) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,10 +48,10 @@ def _grib(path: Path, chunks: Any, decode: bool) -> xr.Dataset:
         BackendError: cfgrib is not installed.
         DataError: messages that are no single hypercube, such as fields on two kinds of levels.
     """
-    if importlib.util.find_spec("cfgrib") is None:
-        raise missing_extra("cfgrib", "grib", "reading GRIB files")
-    from cfgrib import DatasetBuildError
-
+    try:
+        from cfgrib import DatasetBuildError
+    except (ImportError, RuntimeError):  # the latter if the library of ecCodes is not found
+        raise missing_extra("cfgrib", "grib", "reading GRIB files") from None
     try:
         # `raise` refuses what cfgrib leaves out otherwise with a line in its log.
         options: dict[str, Any] = {"indexpath": "", "errors": "raise"}

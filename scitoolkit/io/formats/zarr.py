@@ -12,13 +12,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.files import temporary_name
-from scitoolkit.io.formats.base import (
-    Block,
-    Format,
-    Refusal,
-    StreamedVariable,
-    open_lazily,
-)
+from scitoolkit.io.formats.base import Block, Format, Refusal, StreamedVariable, open_lazily
 from scitoolkit.io.loader.rows import whole_layout
 from scitoolkit.io.loader.stores import is_folder_of_files, is_store, store_of
 from scitoolkit.io.loader.zarr import tell_absent, unwritten_entries, zarr_readers

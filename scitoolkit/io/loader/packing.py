@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,10 @@ class Packing:
         offset = number_of(attrs, "add_offset", 0.0)
         limits = stored_limits(attrs, integers or dtype, scale, offset)
         return cls(dtype, scale, offset, missing_numbers(attrs, dtype), integers, limits)
+
+    def shifted(self, by: float) -> Packing:
+        """Return the packing of values from which a number is subtracted in float64."""
+        return replace(self, scale=self.scale or 1.0, offset=self.offset - by) if by else self
 
     @property
     def hides(self) -> bool:

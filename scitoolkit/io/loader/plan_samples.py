@@ -15,12 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from scitoolkit.io.loader.order import EpochOrder
-from scitoolkit.io.loader.plan import (
-    EpochPlan,
-    Events,
-    Planner,
-    occurrence,
-)
+from scitoolkit.io.loader.plan import EpochPlan, Events, Planner, occurrence
 
 
 class SamplePlanner(Planner):

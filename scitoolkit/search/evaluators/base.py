@@ -12,24 +12,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from scitoolkit.core.worker_pool import Limits
 from scitoolkit.search.trial import Outcome, TrialTask
 from scitoolkit.search.worker import Evaluate, run_task
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Resource limits of a single trial.
-
-    Attributes:
-        seconds: wall time of one stage of a trial; None for no limit.
-        memory: resident memory of a worker process in bytes; None for no limit.
-    """
-
-    seconds: float | None = None
-    memory: int | None = None
 
 
 class Evaluator(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import h5py
@@ -309,3 +310,31 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     table.write_text("run,rate\nrun9,0.5\n")
     api.predict(trained, tmp_path / "run9.nc", tmp_path / "next.nc")
     assert "rate is 0.5 in simulation run9; the emulator learned from 0.01 to 0.087" in caplog.text
+
+
+def test_pressures_less_a_number_are_learned_where_float32_would_lose_their_changes(tmp_path):
+    phase = np.arange(8) / 8 + np.arange(12)[:, None] / 20
+    for number in range(3):
+        p = 101325 + 1e-3 * np.sin(2 * np.pi * (phase + number / 3))
+        for unit, factor in (("Pa", 1.0), ("hPa", 0.01)):
+            data = xr.Dataset({"p": (("time", "x"), factor * p, {"units": unit})})
+            data.to_netcdf(tmp_path / f"{unit}_{number}.nc", engine="h5netcdf")
+    settings = {
+        "domain": "emulation",
+        "run": {"root": str(tmp_path / "runs")},
+        "data": {"path": str(tmp_path / "Pa_*.nc"), "inputs": ["p"], "outputs": ["p"]},
+        "model": {"name": "unet", "widths": [4]},
+        "training": {"steps": 2, "batch_size": 2, "progress": False},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(settings))
+    with pytest.raises(DataError, match=r"float32 spacing.*data.offsets=\{p: 101325"):
+        api.train(path)
+    settings["data"]["offsets"] = {"p": 101325.0}
+    path.write_text(json.dumps(settings))
+    run = api.train(path).path
+    with xr.open_dataset(api.predict(run, tmp_path / "Pa_0.nc", tmp_path / "o.nc")) as out:
+        assert out.p.attrs["long_name"] == "p minus 101325.0"
+        assert 1e-5 < float(np.abs(out.p).max()) < 1e-2
+    with pytest.raises(DataError, match=r"p is in another unit, and data.offsets"):
+        api.evaluate(run, data=tmp_path / "hPa_0.nc")

@@ -62,6 +62,7 @@ X = np.zeros((3, 2), np.float32)
         (([0, 1], [1], 3, X), "two vectors of one length"),
         (([0], [1], 3, X[:2]), r"features of shape \(2, 2\)"),
         (([0], [1], 3, X * np.nan), "6 features are NaN"),
+        (([0], [1], 3, np.where(X == X[:1] + np.arange(2), 1e20, 1.0)), "3 values are 1e[+]20"),
         (([0], [1], 3, X, [0, 1]), r"labels of shape \(2,\)"),
         (([0], [1], 3, X, [0, 1, -1], {"test": [2]}), "nodes without a label"),
         (([0], [1], 3, X, None, {"test": [2]}), "nodes without a label"),

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -145,28 +146,24 @@ def test_rows_of_some_nodes_are_those_of_the_whole_file(file):
     assert some.rows(nodes[:0]).tracer.shape == (*whole.tracer.shape[:2], 0)
 
 
+def short_job(file, folder, **training):
+    """Return the configuration of a job of three epochs on the circle."""
+    return {
+        "domain": "mesh_transport",
+        "run": {"root": str(folder)},
+        "data": {"path": str(file), "meshes": ["circle"]},
+        "split": {"validation": 1, "test": 1},
+        "model": {"hidden": 8, "rounds": 2},
+        "training": {"epochs": 3, "batch_size": 2, "progress": False, **training},
+    }
+
+
 @pytest.mark.multiproc
 def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
     import xarray as xr
 
     path = tmp_path / "train.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "domain": "mesh_transport",
-                "run": {"root": str(tmp_path)},
-                "data": {"path": str(file), "meshes": ["circle"]},
-                "split": {"validation": 1, "test": 1},
-                "model": {"hidden": 8, "rounds": 2},
-                "training": {
-                    "epochs": 3,
-                    "batch_size": 2,
-                    "progress": False,
-                    "optimizer": {"name": "adam", "lr": 0.01},
-                },
-            }
-        )
-    )
+    path.write_text(json.dumps(short_job(file, tmp_path, optimizer={"name": "adam", "lr": 0.01})))
     run = api.run(path)
     two = tmp_path / "two.nc"
     done = run_process(tmp_path, "predict", run.path, file, "-o", two, "--nproc", 2)
@@ -194,23 +191,11 @@ def test_baselines(file):
     assert error < 0.7 * other.mean()
 
 
-def test_the_job_learns_and_predicts(file, tmp_path):
+def test_the_job_learns_and_predicts(file, tmp_path, caplog):
     path = tmp_path / "train.yaml"
-    settings = {
-        "domain": "mesh_transport",
-        "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"]},
-        "split": {"validation": 1, "test": 1},
-        "model": {"hidden": 12, "rounds": 2},
-        "training": {
-            "strategy": "graph",
-            "epochs": 30,
-            "batch_size": 2,
-            "progress": False,
-            "optimizer": {"name": "adam", "lr": 0.01},
-            "clip_norm": 1.0,
-        },
-    }
+    training = {"strategy": "graph", "epochs": 30, "clip_norm": 1.0}
+    settings = short_job(file, tmp_path, **training, optimizer={"name": "adam", "lr": 0.01})
+    settings["model"]["hidden"] = 12
     path.write_text(json.dumps(settings))
     run = api.run(path)
     results = json.loads((run.path / "results.json").read_text())
@@ -233,6 +218,16 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     with xr.open_dataset(out) as found:
         assert found["tracer"].dims == ("step", "trajectory", "node")
         assert np.isfinite(found["tracer"]).all()
+    # Velocities in a unit of a hundredth, which the file does not state.
+    fast = tmp_path / "fast.h5"
+    shutil.copy(file, fast)
+    with h5py.File(fast, "r+") as target:
+        target["circle/velocity"][...] *= 100
+    caplog.clear()
+    api.evaluate(run.path, data=fast)
+    told = [r.message for r in caplog.records if "another unit" in r.message]
+    assert len(told) == 1
+    assert "circle: variable velocity in mean edge lengths per step" in told[0]
     # A folder from before the split and the names of meshes were in record and header.
     folder = ModelFolder(run.path)
     weights, record = folder.load_weights(), folder.record()
@@ -281,6 +276,10 @@ def test_bad_files(file, tmp_path):
         read_meshes(changed("triangles", lambda m: m - 1))
     with pytest.raises(DataError, match="velocity holds NaN"):
         read_meshes(changed("velocity", lambda v: v * np.nan))
+    for name in ("tracer", "velocity", "positions"):
+        for mark in (1e20, -1e34, -9999.0):
+            with pytest.raises(DataError, match=rf"{name}.*values are .*: possibly a fill value"):
+                read_meshes(changed(name, lambda v, mark=mark: np.where(v == v.flat[7], mark, v)))
 
 
 def test_fields_on_a_mesh_are_drawn_inside_it_only(file):
@@ -341,15 +340,7 @@ def test_the_scheme_of_several_networks_is_their_mean(file, tmp_path):
     """Also in a prediction; the first network begins as the network alone."""
     import xarray as xr
 
-    settings = {
-        "domain": "mesh_transport",
-        "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"]},
-        "split": {"validation": 1, "test": 1},
-        "model": {"hidden": 8, "rounds": 2},
-        "members": 2,
-        "training": {"epochs": 3, "batch_size": 2, "progress": False},
-    }
+    settings = {**short_job(file, tmp_path), "members": 2}
     stages, config = MeshStages(), MeshConfig.model_validate(settings)
     begun = start(stages, config)
     alone = stages.build(config, None, {}, config.seed).state_dict()

@@ -117,7 +117,13 @@ def missing(data):
     return data
 
 
+def marked(data):
+    data["c"][3, 0] = 1e20
+    return data
+
+
 BROKEN = {
+    "marked": (marked, "1 values are 1e[+]20, .*possibly a fill value"),
     "never written": (never_written, "h has no value on 1 faces at row 2"),
     "missing": (missing, "c has no value on 3 faces at row 3"),
     "gap": (lambda d: d.isel(time=[0, 1, 2, 4, 5]), "steps of time from 3600 to 7200"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+import types
 
 import meshio
 import numpy as np
@@ -170,11 +170,13 @@ def test_other_text_is_no_mesh(tmp_path, text):
     assert Meshes.guess(tmp_path / "a.xml") == 0
 
 
-def test_grib_without_its_package_is_refused(tmp_path, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "cfgrib" else found(name)
-    )
+@pytest.mark.parametrize("error", [ImportError, RuntimeError])
+def test_grib_without_its_package_or_library_is_refused(tmp_path, monkeypatch, error):
+    class Missing(types.ModuleType):
+        def __getattr__(self, name):
+            raise error("Cannot find the ecCodes library")
+
+    monkeypatch.setitem(sys.modules, "cfgrib", Missing("cfgrib"))
     (tmp_path / "a.dat").write_bytes(b"GRIB" + bytes(60))
     with pytest.raises(BackendError, match=r"scitoolkit\[grib\]"), open_fields(tmp_path / "a.dat"):
         pass

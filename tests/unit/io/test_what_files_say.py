@@ -219,10 +219,15 @@ def test_members_in_files_of_years_are_simulations(tmp_path, ends):
 
 
 @pytest.mark.parametrize("parts", [2, 3, 4])
-def test_restarts_that_repeat_a_row_are_refused(tmp_path, parts):
+def test_restarts_that_repeat_a_row_are_refused_where_its_values_differ(tmp_path, parts):
+    whole = wave(10 * parts + 1)
     for part in range(parts):
-        times = 0.5 * np.arange(10 * part, 10 * part + 11)
-        save(tmp_path / f"run_{part}.nc", wave(11, seed=part), coords={"time": times})
+        coords = {"time": 0.5 * np.arange(10 * part, 10 * part + 11)}
+        save(tmp_path / f"run_{part}.nc", whole[10 * part : 10 * part + 11], coords=coords)
+    assert open_campaign(tmp_path).index.bounds.tolist() == [0, 10 * parts + 1]
+    for part in range(parts):
+        coords = {"time": 0.5 * np.arange(10 * part, 10 * part + 11)}
+        save(tmp_path / f"run_{part}.nc", wave(11, seed=part / 3), coords=coords)
     with pytest.raises(DataError, match="as a restart does"):
         open_campaign(tmp_path)
     found = open_campaign(tmp_path, ["u"], CampaignOptions(files="simulations"))

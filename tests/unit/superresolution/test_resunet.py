@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from advected_waves import wave_fields
 
 from scitoolkit import api
 from scitoolkit.superresolution import SuperresolutionSurrogate
+from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.resunet import ResidualUNet, _pool
 
 
@@ -30,11 +33,14 @@ def test_any_number_of_dims_and_nodes(nodes):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
 
 
-def test_periodic_dims_have_no_origin():
-    encoder = ResidualUNet(2, [True, False], widths=[4, 8], channels_out=3).eval()
-    x = torch.randn(1, 2, 8, 6)
-    rolled = encoder(x.roll(2, 2))  # by whole pairs of the pooling
-    assert torch.allclose(rolled, encoder(x).roll(2, 2), atol=1e-5)
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("kind", [ResidualUNet, functools.partial(Encoder, blocks=1, stages=[])])
+def test_periodic_dims_have_no_origin_but_that_of_the_pairs_of_the_pooling(kind, levels):
+    encoder = kind(2, [True, False], widths=[4, 8, 12][:levels], channels_out=3).eval()
+    x, pairs = torch.randn(1, 2, 16, 12), 2 ** (levels - 1)
+    for nodes in (pairs, 3 * pairs):
+        assert torch.allclose(encoder(x.roll(nodes, 2)), encoder(x).roll(nodes, 2), atol=1e-5)
+    assert not torch.allclose(encoder(x.roll(1, 2)), encoder(x).roll(1, 2), atol=1e-2)
 
 
 def test_the_modules_of_the_paper_train_and_load(job_file):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
+from command_line import warm_start
 from pages import DOCS, python_blocks
 from safetensors.torch import load_file
-from warm_start import WarmStart
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.model_folder import ModelFolder
@@ -32,22 +28,28 @@ if __name__ == "__main__":
     with job.processes(config):
         job.train(config, RunDirectory(folder), resume="--resume" in sys.argv)
 """
+LAUNCH = """
+import sys
+from scitoolkit.training.launch import launch
+
+code = launch(int(sys.argv[1]), sys.argv[2:], module="train")
+assert code == 0, code
+"""
 
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory):
-    """Return the module's namespace, its folder, and a server of forks that train."""
+    """Return the module's namespace and its folder."""
     folder = tmp_path_factory.mktemp("steady")
     (folder / "steady.py").write_text(SOURCE, encoding="utf-8")
     (folder / "train.py").write_text(RANKS, encoding="utf-8")
+    (folder / "launch.py").write_text(LAUNCH, encoding="utf-8")
     namespace: dict = {"__name__": "steady"}
     # Other tests of this process list the registered domains.
     unregistered = (SOURCE + TESTS).replace('@domains.register("steady")\n', "")
     exec(compile(unregistered, "steady.py", "exec", dont_inherit=True), namespace)
     namespace["write_table"](folder / "table.nc")
-    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=folder / "train.py")
-    yield namespace, folder, server
-    server.close()
+    return namespace, folder
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
     """Train in processes of their own; return the run directory."""
     import yaml
 
-    _, folder, server = steady
+    _, folder = steady
     run = folder / name
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     data = {"path": str(folder / "table.nc"), "inputs": ["speed", "temperature"], "output": "drag"}
@@ -69,12 +71,10 @@ def train(steady, name: str, processes: int = 1, *arguments: str, **settings):
         training["strategy"] = "ddp"
     document = {"domain": "steady", "data": data, "training": training, **settings}
     (run / "config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    if processes == 1:
-        done = server.run(folder, [str(run), *arguments])
-    else:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command = [sys.executable, *launch, "train.py", str(run), *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    script, words = folder / "train.py", [str(run), *arguments]
+    if processes > 1:
+        script, words = folder / "launch.py", [str(processes), *words]
+    done = warm_start().run(folder, words, script=script)
     assert done.returncode == 0, done.stderr
     return run
 
@@ -106,7 +106,7 @@ def test_weights_in_few_bits_are_those_that_are_loaded(steady):
 
 
 def test_facts_are_compared_on_every_road(steady, alone):
-    namespace, folder, _ = steady
+    namespace, folder = steady
     run = alone
     stages = namespace["SteadyStages"]()
     trained = load(stages, namespace["SteadyConfig"], run)

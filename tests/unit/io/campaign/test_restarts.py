@@ -63,6 +63,51 @@ def test_other_solutions_and_equal_rests_are_no_restarts(tmp_path, rest):
     check(tmp_path, train=2, validation=1, test=1)
 
 
+@pytest.mark.parametrize("kind", ["nc", "zarr", "packed", "static"])
+@pytest.mark.parametrize("attrs", [HOURS, {}])
+def test_equal_rows_of_parts_are_read_once(tmp_path, kind, attrs, caplog):
+    """Three parts by their numbers, of which each holds the last rows of the one before again."""
+    for number, rows in enumerate((slice(0, 11), slice(10, 16), slice(13, 20))):
+        times = ("time", np.arange(rows.start, rows.stop) + 0.0, attrs)
+        fields = {"u": (("time", "y", "x"), STATES[rows])}
+        if kind == "static":
+            fields["h"] = (("y", "x"), STATES[0])
+        data = xr.Dataset(fields, {"time": times})
+        path = tmp_path / f"run_{number:02d}.{'zarr' if kind == 'zarr' else 'nc'}"
+        if kind == "zarr":
+            data.to_zarr(path, consolidated=False)
+        elif kind == "packed":
+            data.u.attrs["_FillValue"] = np.float32(-1)
+            data.to_netcdf(path, engine="h5netcdf", encoding={"u": {"chunksizes": (4, 5, 6)}})
+        else:
+            data.to_netcdf(path, engine="h5netcdf")
+    with caplog.at_level("INFO"):
+        campaign = scitoolkit.open_campaign(tmp_path, ["u"])
+    told = [r.getMessage() for r in caplog.records if "holds again with the same" in r.getMessage()]
+    assert [text.split("its last ")[1].split()[0] for text in told] == ["1", "3"]
+    first = campaign.dataset(0)
+    np.testing.assert_array_equal(first.u.values, STATES)
+    assert first.sizes["time"] == 20
+    assert campaign.found.index.num_simulations == 1
+    batch = next(iter(campaign.loader(19, shuffle=False)))
+    np.testing.assert_array_equal(batch["y"].numpy()[:, 0, 0], STATES[1:])
+    saved = scitoolkit.open_campaign(tmp_path, ["u"], cache=tmp_path / "index")
+    again = scitoolkit.open_campaign(tmp_path, ["u"], cache=tmp_path / "index")
+    for one in (saved, again):
+        np.testing.assert_array_equal(one.dataset(0).time.values, first.time.values)
+
+
+def test_rows_that_differ_between_parts_are_refused(tmp_path):
+    other = STATES.copy()
+    other[12, 3, 2] += 1e-6
+    write(tmp_path / "run_0.nc", slice(0, 13))
+    write(tmp_path / "run_1.nc", slice(10, 20), other)
+    for options in ({}, {"files": "parts"}):
+        with pytest.raises(DataError, match="as a restart does, but row 2 of u has other values"):
+            scitoolkit.open_campaign(tmp_path, **options)
+    assert scitoolkit.open_campaign(tmp_path, files="simulations").found.index.num_rows == 23
+
+
 def test_in_one_part_they_are_read(tmp_path):
     write(tmp_path / "run.nc", slice(0, 11))
     write(tmp_path / "run_restart.nc", slice(10, 20))

@@ -11,6 +11,7 @@ import xarray as xr
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.measure import Question, measure_pieces, pieces_of
+from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.fields import open_fields
 
 
@@ -89,8 +90,34 @@ def test_changes_that_float32_loses_are_refused_in_every_kind_of_number(tmp_path
         file["u"] = (2**30 + np.round(10 * wave())).astype(kind)
     campaign = open_campaign(tmp_path / "a.h5", dims=["time", "y", "x"])
     pieces = dict(enumerate(pieces_of(campaign.found, campaign.found.index.blocks)))
-    with pytest.raises(DataError, match="float32 spacing"):
+    with pytest.raises(DataError, match=r"float32 spacing.*data.offsets="):
         measure_pieces(campaign.found, campaign.rows, pieces, Question())
+
+
+@pytest.mark.parametrize("kind", ["f8", "i4", "chunked", "zarr"])
+def test_changes_beside_a_large_mean_remain_if_it_is_subtracted_first(tmp_path, kind):
+    """Values of `u - mean` in float64 are the reference of rows, moments and float32 windows."""
+    mean, values = 2.0**30, 2.0**30 + np.round(10 * wave())
+    data = xr.Dataset({"u": (("time", "y", "x"), values.astype("i4" if kind == "i4" else "f8"))})
+    if kind == "zarr":
+        data.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    else:
+        chunks = {"u": {"chunksizes": (4, 5, 6)}} if kind == "chunked" else {}
+        data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=chunks)
+    campaign = open_campaign(tmp_path, offsets={"u": mean})
+    np.testing.assert_array_equal(campaign.dataset(0).u, values - mean)
+    assert campaign.found.template().u.attrs["long_name"] == f"u minus {mean}"
+    pieces = dict(enumerate(pieces_of(campaign.found, campaign.found.index.blocks)))
+    moments = measure_pieces(campaign.found, campaign.rows, pieces, Question())[0].values["u"]
+    np.testing.assert_allclose(
+        np.ravel(moments.result()), [(values - mean).mean(), values.std()], rtol=1e-12
+    )
+    windows = CampaignWindows(campaign.found, campaign.rows, np.arange(3), [0], dtype=np.float32)
+    read = windows.read(np.arange(3))["u"]
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read[:, 0], values[:3] - mean)
+    with pytest.raises(DataError, match="offsets, q: the variable is not read"):
+        open_campaign(tmp_path, offsets={"q": 1.0})
 
 
 @pytest.mark.parametrize(
