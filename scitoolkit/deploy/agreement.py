@@ -283,24 +283,28 @@ def difference(function: TracedFunction, call: Call, samples: int) -> float:
         try:
             changes.append(_compared(function, call, inputs))
         except ConfigError:  # the module refuses numbers beside the box, as `one_hot` does
-            rows = [k for k in range(samples) if _accepts(function, _rows(function, inputs, [k]))]
-            changes += [_compared(function, call, _rows(function, inputs, rows))] if rows else []
+            rows = accepted_rows(function, inputs)
+            own = rows_of(function, inputs, rows)
+            changes += [_compared(function, call, own)] if rows.any() else []
     return max(changes)
 
 
-def _rows(
-    function: TracedFunction, inputs: Sequence[np.ndarray], rows: Sequence[int]
-) -> list[np.ndarray]:
+def rows_of(function: TracedFunction, inputs: Sequence[np.ndarray], rows: Any) -> list[np.ndarray]:
+    """Return the inputs of some samples, by an index of them."""
     pairs = zip(inputs, function.inputs, strict=True)
-    return [a if s.shared else np.ascontiguousarray(a[list(rows)]) for a, s in pairs]
+    return [a if s.shared else np.ascontiguousarray(a[rows]) for a, s in pairs]
 
 
-def _accepts(function: TracedFunction, inputs: Sequence[np.ndarray]) -> bool:
-    try:
-        of_module(function, inputs, together=False)
-    except ConfigError:
-        return False
-    return True
+def accepted_rows(function: TracedFunction, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return whether the module accepts each sample, which it may refuse by its numbers."""
+    pairs = zip(inputs, function.inputs, strict=True)
+    accepted = np.ones(next(len(a) for a, s in pairs if not s.shared), bool)
+    for row in range(len(accepted)):
+        try:
+            of_module(function, rows_of(function, inputs, [row]), together=False)
+        except ConfigError:
+            accepted[row] = False
+    return accepted
 
 
 def trials(function: TracedFunction, samples: int) -> list[list[np.ndarray]]:
@@ -325,11 +329,7 @@ def _compared(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]
     refused = np.isnan(rows).all(1) & (rows.size > 0)  # or all NaN, of which C may have a part
     worst = 0.0
     for selection in (slice(None), order):
-        arrays = [
-            a if s.shared else np.ascontiguousarray(a[selection])
-            for a, s in zip(inputs, function.inputs, strict=True)
-        ]
-        results, statuses = call(arrays, function.name)
+        results, statuses = call(rows_of(function, inputs, selection), function.name)
         ends = [~np.isfinite(a).reshape(len(a), -1).all(1) for a in results]
         compared = ~(refused[selection] & np.logical_or.reduce(ends))
         for own, result in zip(wanted, results, strict=True):

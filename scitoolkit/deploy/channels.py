@@ -22,23 +22,8 @@ from scitoolkit.deploy.agreement import copies
 from scitoolkit.ops.low_rank import CONVOLUTIONS, factorable
 
 ELEMENTWISE = (
-    nn.Identity,
-    nn.Dropout,
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.CELU,
-    nn.SELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Mish,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Softplus,
-    nn.Softsign,
-    nn.Hardtanh,
-    nn.Hardswish,
+    *(nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU),
+    *(nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish),
 )
 """Elementwise modules that are equal for all channels."""
 

@@ -21,8 +21,8 @@ from scitoolkit.deploy.bits.compress import SMALLEST
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.export import calibration, export, target
+from scitoolkit.deploy.forms import Form, timed
 from scitoolkit.deploy.library import CompiledSurrogate
-from scitoolkit.deploy.pareto import Form, timed
 from scitoolkit.deploy.rank.lowered import call_seconds
 from scitoolkit.deploy.rank.study import Study, ranks_of, study
 
@@ -40,7 +40,7 @@ class Combinations:
 
     Args:
         functions: of a surrogate; not modified.
-        config: with `search`; `tolerance` and `keep` apply to every form.
+        config: with `search` or `fastest`; `tolerance`, `keep` and `vectors` apply to every form.
 
     Raises:
         ConfigError: no layer that quantisation or ranks apply to.
@@ -102,7 +102,7 @@ class Combinations:
             shares = [s for s in SHARES if s >= self._study.least_share()]
             if shares:
                 out["time_share"] = [1.0, *shares]
-        if not out:
+        if not out and self.config.search is not None:
             raise ConfigError(
                 "no layer that bits or ranks apply to", where="search", fix="leave search out"
             )
@@ -139,8 +139,7 @@ class Combinations:
         out = [self.plain()]
         for bits in BITS if "bits" in self.space else ():
             flags = {n: False for n in self.space if n.startswith("float32.")}
-            group = 128 if bits == 8 else 32
-            rounding = "nearest" if bits == 8 else "compensated"
+            group, rounding = _usual(bits)
             out.append({**out[0], "bits": bits, "group": group, "rounding": rounding, **flags})
         shares = [s for s in (0.8, 0.6, 0.4) if s in self.space.get("time_share", ())]
         return [*out, *({**out[0], "time_share": s} for s in shares)]
@@ -149,8 +148,8 @@ class Combinations:
         """Export and measure a form.
 
         Returns:
-            error: largest change on held-out inputs relative to the range of an output; time: of a
-            call relative to float32; bytes: of the weights.
+            error: largest change on held-out and extreme inputs relative to the range of an output;
+            time: of a call relative to float32; bytes: of the weights.
         """
         chosen = dict(configuration)
         if "vectors" in chosen and chosen["vectors"] == self.space["vectors"][0]:
@@ -171,7 +170,8 @@ class Combinations:
 
     def _measure(self, name: str, options: dict[str, Any]) -> None:
         path = Path(self._folder.name) / f"form{len(self._found)}.so"
-        options = {**self._channels, **options}
+        vectors = {"vectors": self.config.vectors} if self.config.vectors else {}
+        options = {**self._channels, **vectors, **options}
         keep = [*self.config.keep, *options.pop("keep", ())]
         own = {"keep": keep} if options.get("bits") is not None and keep else {}
         written = export(
@@ -179,7 +179,7 @@ class Combinations:
             path,
             ExportConfig(**options, **own, tolerance=self.config.tolerance),
         )
-        error = max((d["relative"] for d in written.get("differences", ())), default=0.0)
+        error = max((d["worst"] for d in written.get("differences", ())), default=0.0)
         self._found[name] = Form(name, {**options, **own}, error, 0.0, written["weight_bytes"])
         self._paths[name] = path
 
@@ -210,11 +210,16 @@ def _name(configuration: Mapping[str, Any]) -> str:
         '8 bits, groups of 32, nearest, head in float32, time share 0.6'
     """
     bits, share = configuration.get("bits", FLOAT32), configuration.get("time_share", 1.0)
-    parts = ["float32"]
-    if bits != FLOAT32:
-        parts = [f"{bits} bits", f"groups of {configuration['group']}", configuration["rounding"]]
+    parts = [] if bits == FLOAT32 else [f"{bits} bits"]
+    if parts and _usual(bits) != (configuration["group"], configuration["rounding"]):
+        parts += [f"groups of {configuration['group']}", configuration["rounding"]]
     plain = [name for name, own in configuration.items() if name.startswith("float32.") and own]
     parts += [f"{name.removeprefix('float32.')} in float32" for name in plain]
     parts += [f"time share {share:g}"] if share < 1 else []
     parts += [f"vectors of {configuration['vectors']}"] if "vectors" in configuration else []
-    return ", ".join(parts)
+    return ", ".join(parts) or "float32"
+
+
+def _usual(bits: int) -> tuple[int, str]:
+    """Return the default group and rounding."""
+    return (128, "nearest") if bits == 8 else (32, "compensated")

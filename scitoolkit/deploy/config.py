@@ -37,8 +37,9 @@ class ExportConfig(Config):
             they are replaced by layers of lower rank, chosen by a latency table of this machine.
         ranks: ranks of layers by name, such as `{model.head: [16]}`, instead of chosen ones. With
             `bits`, the factors are quantised.
-        max_error: largest difference from the float32 surrogate on held-out inputs, relative to
-            the range of an output there; nothing is written if it is exceeded.
+        max_error: largest difference from the float32 surrogate on held-out inputs and on extreme
+            ones inside the box (`deploy.extremes`), relative to the range of an output on the
+            held-out ones; nothing is written if it is exceeded.
         channels: `remove` dead channels of perceptrons and chains of convolutions, such as pruned
             ones; see `deploy.channels`.
         fastest: measure float32, quantised and low-rank forms, and write the fastest one on this
@@ -116,12 +117,7 @@ class ExportConfig(Config):
             raise ValueError(f"{chooser} needs max_error, such as max_error=0.01")
         if self.channels == "remove":
             raise ValueError(
-                f"{chooser} with channels=remove: "
-                + (
-                    "export by bits or time_share instead"
-                    if chooser == "fastest"
-                    else "it always removes dead channels; leave it out"
-                )
+                f"{chooser} with channels=remove: it always removes dead channels; leave it out"
             )
 
     def _read(self) -> None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy.agreement import of_module
+from scitoolkit.deploy.agreement import accepted_rows, of_module, rows_of
+from scitoolkit.deploy.extremes import largest_changes
 from scitoolkit.deploy.library import Call
 
 LEVEL = 0.9
@@ -42,6 +45,8 @@ class OutputDifference:
         level: of the bound.
         range: largest minus least float32 output over the samples.
         source: where the samples are from.
+        extreme: largest change on extreme inputs inside the box, see `deploy.extremes`; infinite
+            where one of both outputs is no finite number.
     """
 
     output: str
@@ -53,11 +58,18 @@ class OutputDifference:
     level: float
     range: float
     source: str
+    extreme: float
 
     @property
     def relative(self) -> float:
         """Return the maximum over the range of the output."""
         return self.maximum / max(self.range, 1e-30)
+
+    @property
+    def worst(self) -> float:
+        """Return the largest change, also on extreme inputs, over the range; a finite number."""
+        worst = max(self.maximum, self.extreme) / max(self.range, 1e-30)
+        return min(worst, float(np.finfo(np.float64).max))
 
     def line(self) -> str:
         """Return the differences as a line of text."""
@@ -69,12 +81,14 @@ class OutputDifference:
         return (
             f"{self.output}: changed by at most {self.maximum:.3g} {self.units}".rstrip()
             + f" ({self.relative:.2%} of its range), .999 quantile {self.quantile999:.3g}, "
-            f"{bound}; {self.samples} samples, {self.source}"
+            f"{bound}; {self.samples} samples, {self.source}; by at most {self.extreme:.3g} on "
+            "extreme inputs inside the box"
         )
 
     def entry(self) -> dict[str, Any]:
         """Return all attributes as JSON types."""
-        return {**asdict(self), "relative": self.relative, "text": self.line()}
+        own = {"relative": self.relative, "worst": self.worst, "text": self.line()}
+        return {**asdict(self), **own}
 
 
 def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
@@ -89,34 +103,41 @@ def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
 
 
 def differences(
-    functions: Sequence[TracedFunction], call: Call, inputs: Sequence[Any]
+    before: Sequence[TracedFunction],
+    after: Sequence[TracedFunction],
+    call: Call,
+    inputs: Sequence[Any],
 ) -> list[OutputDifference]:
     """Return the differences of all outputs of a compressed surrogate from float32 modules.
 
     Args:
-        functions: float32 functions.
+        before: float32 functions.
+        after: compressed functions, with the box of the inputs on which they are measured.
         call: calls the compressed surrogate: inputs and name of a function to outputs and statuses.
         inputs: arrays of each function, and their origin.
     """
     out = []
-    for function, (arrays, source) in zip(functions, inputs, strict=True):
-        results, _ = call(arrays, function.name)
-        samples = len(results[0])
-        wanted = of_module(function, arrays, together=False)
-        for spec, own, dense in zip(function.outputs, results, wanted, strict=True):
-            change = _change(own, dense).reshape(samples, -1)
+    for function, boxed, (arrays, source) in zip(before, after, inputs, strict=True):
+        changes, wanted = _changes(function, call, arrays)
+        extremes = largest_changes(
+            function, boxed, arrays, partial(_accepted_changes, function, call)
+        )
+        for spec, change, dense, extreme in zip(
+            function.outputs, changes, wanted, extremes, strict=True
+        ):
             name = f"{function.name}.{spec.name}" if function.name else spec.name
             out.append(
                 OutputDifference(
                     name,
                     spec.units,
-                    samples,
+                    len(change),
                     float(change.max()),
                     float(np.quantile(change, 0.999)),
                     conformal_bound(change.max(1)),
                     LEVEL,
                     float(np.ptp(dense[np.isfinite(dense)])) if np.isfinite(dense).any() else 0.0,
                     source,
+                    extreme,
                 )
             )
     return out
@@ -162,9 +183,36 @@ def in_measured_box(
     return replace(function, inputs=boxed)
 
 
-def _change(own: np.ndarray, dense: np.ndarray) -> np.ndarray:
-    """Return |own - dense|: 0 where both are no finite number, infinite where one is none."""
-    with np.errstate(invalid="ignore"):
-        change = np.abs(own.astype(np.float64) - dense)
-    wrong = ~np.isfinite(own)
-    return np.where(wrong != ~np.isfinite(dense), np.inf, np.where(wrong, 0.0, change))
+def _accepted_changes(
+    function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return the changes (samples, elements) of each output; 0 where the module refuses inputs."""
+    try:
+        return _changes(function, call, inputs)[0]
+    except ConfigError:
+        accepted = accepted_rows(function, inputs)
+        out = [np.zeros((len(accepted), math.prod(s.shape))) for s in function.outputs]
+        if accepted.any():
+            changes, _ = _changes(function, call, rows_of(function, inputs, accepted))
+            for own, change in zip(out, changes, strict=True):
+                own[accepted] = change
+        return out
+
+
+def _changes(
+    function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return |compressed - dense| (samples, elements) of each output, and the dense outputs.
+
+    A change is 0 where both are no finite number, and infinite where one is none.
+    """
+    dense = of_module(function, inputs, together=False)
+    results, _ = call(inputs, function.name)
+    changes = []
+    for own, wanted in zip(results, dense, strict=True):
+        with np.errstate(invalid="ignore"):
+            change = np.abs(own.astype(np.float64) - wanted)
+        wrong = ~np.isfinite(own)
+        change = np.where(wrong != ~np.isfinite(wanted), np.inf, np.where(wrong, 0.0, change))
+        changes.append(change.reshape(len(change), -1))
+    return changes, dense

@@ -173,7 +173,7 @@ def _written(
             header = interface.with_notes(header, list(shares.values()))
             notes["undecided"] = shares
         if functions is not whole:
-            changes = differences(dense, call, measured)
+            changes = differences(dense, functions, call, measured)
             _refuse(changes, config)
             ways = ["low rank"] if low is not None or config.ranks is not None else []
             way = ", ".join([*ways, *([f"{config.bits} bits"] if small else [])])
@@ -297,10 +297,14 @@ def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportCon
 
 
 def _refuse(changes: Sequence[OutputDifference], config: ExportConfig) -> None:
-    """Raise NumericalError if an output changed by more than `max_error`, or to NaN or infinity."""
-    worst = max(changes, key=lambda d: d.relative)
-    most = np.finfo(np.float64).max if config.max_error is None else config.max_error
-    if not worst.relative <= most:
+    """Raise NumericalError if an output changed by more than `max_error`.
+
+    Without `max_error`, if it changed to NaN or infinity on held-out inputs.
+    """
+    most, limited = config.max_error, config.max_error is not None
+    worst = max(changes, key=lambda d: d.worst if limited else d.relative)
+    most = np.finfo(np.float64).max if most is None else most
+    if not (worst.worst if limited else worst.relative) <= most:
         fix = "larger ranks" if config.ranks is not None else "a larger time_share"
         fix = fix if config.bits is None else "more bits, a smaller group"
         raise NumericalError(

@@ -25,13 +25,7 @@ from scitoolkit.deploy.pool import Pool
 NPY = "application/x-npy"
 JSON = "application/json"
 _DAMAGED = (
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    RecursionError,
+    *(ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError),
     tokenize.TokenError,
 )
 

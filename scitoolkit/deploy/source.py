@@ -34,15 +34,8 @@ READ_ONCE = 5
 """Largest ratio of multiply-adds to stored numbers for which reading quantised weights dominates
 the time of a sample, so that blocks are faster at any size."""
 FLAGS = (
-    "-std=gnu11",
-    "-O3",
-    "-fopenmp",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-semantic-interposition",
-    "-fPIC",
-    "-w",
+    *("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno"),
+    *("-fno-trapping-math", "-fno-semantic-interposition", "-fPIC", "-w"),
 )
 
 

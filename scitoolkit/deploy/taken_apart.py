@@ -12,15 +12,8 @@ from torch import Tensor
 
 aten = torch.ops.aten
 FROM_TORCH = (
-    "grid_sampler_2d",
-    "_softmax",
-    "_log_softmax",
-    "addcmul",
-    "lerp",
-    "mish",
-    "hardswish",
-    "hardsigmoid",
-    "upsample_bicubic2d",
+    *("grid_sampler_2d", "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish"),
+    *("hardsigmoid", "upsample_bicubic2d"),
     *(f"{name}_backward" for name in ("elu", "hardtanh", "leaky_relu", "softplus", "mish")),
     *(f"{name}_backward" for name in ("hardswish", "hardsigmoid", "gelu", "threshold")),
 )

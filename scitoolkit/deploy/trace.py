@@ -24,14 +24,7 @@ from scitoolkit.deploy.taken_apart import decompositions
 from scitoolkit.deploy.values import C_TYPES, Expr, View
 
 _KEPT = (
-    "upsample_",
-    "avg_pool",
-    "softplus",
-    "elu",
-    "silu",
-    "gelu",
-    "leaky_relu",
-    "hardtanh",
+    *("upsample_", "avg_pool", "softplus", "elu", "silu", "gelu", "leaky_relu", "hardtanh"),
     "native_",
 )
 _EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
+from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.graph_set import EDGE_ARRAYS, StackedGraphs
 from scitoolkit.graphs.targets import TargetName
@@ -42,6 +44,31 @@ def node_facts(inputs: GraphInputs, target: TargetName, num_outputs: int | None)
     roles = {name: "edge" for name in ("edge_weight", "edge_attr", "edge_type")}
     roles |= {target: "label"}
     return of_graph(arrays, roles)
+
+
+def require_types(measured: Mapping[str, Any], inputs: GraphInputs, where: str) -> None:
+    """Refuse more types of nodes or edges than in training, and types of other names.
+
+    Raises:
+        DataError: names the types of both.
+    """
+    # Folders of former versions lack these numbers: their models read no types of nodes, so that
+    # none is allowed; those of edges cannot be compared.
+    for what, count in (("edge", inputs.edge_types), ("node", inputs.node_types)):
+        trained = measured.get(f"{what}_types", count if what == "node" else 0)
+        if count > trained:
+            allowed = f"at most the {trained} of training"
+            raise DataError(f"{count} types of {what}s", where=where, allowed=allowed)
+    names, of_training = list(inputs.type_names), measured.get("type_names", [])
+    # A type is known by its number: where one lacks, or in another order, each would get the
+    # weights of another.
+    if names and of_training and names != of_training:
+        raise DataError(
+            f"types {', '.join(names)}",
+            where=where,
+            allowed=f"those of the training in their order: {', '.join(of_training)}",
+            fix="for a type that lacks, nodes or edges of that type, of which there may be none",
+        )
 
 
 ACCEPTS = Accepts(optional=("label",), convert=False, others=False)

@@ -10,15 +10,14 @@ from torch import Tensor
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import Tag, put_tag
 from scitoolkit.ops.attention import additive_attention, graph_attention
-from scitoolkit.training.ranks.collectives import FetchHalo
 
 
 def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
     """Return the output of GATConv, shape (n_own, heads x width) or (n_own, width)."""
     with torch._C.DisableTorchFunction():
         rows = layer.lin(x)
-        every = _with_halo(part, rows).view(-1, layer.heads, layer.out_channels)
-        every = _promoted(every, layer.att_src)
+        every = part.with_halo(rows).view(-1, layer.heads, layer.out_channels)
+        every = promoted(every, layer.att_src)
         left = (every[: len(x)] * layer.att_dst).sum(2)
         right = (every * layer.att_src).sum(2)
         pattern = part.pattern(loops=layer.add_self_loops)
@@ -32,8 +31,8 @@ def attention_of_sums(layer: Any, part: Part, x: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction():
         rows = layer.lin_l(x)
         left = (rows if layer.share_weights else layer.lin_r(x)).view(heads)
-        left = _promoted(left, layer.att)
-        every = _promoted(_with_halo(part, rows).view(heads), layer.att)
+        left = promoted(left, layer.att)
+        every = promoted(part.with_halo(rows).view(heads), layer.att)
         pattern = part.pattern(loops=layer.add_self_loops)
         slope = layer.negative_slope
         out = additive_attention(pattern, left, every, layer.att[0], slope=slope)
@@ -49,13 +48,6 @@ def _finished(layer: Any, part: Part, x: Tensor, out: Tensor) -> Tensor:
     return put_tag(out, Tag(0, part.nodes))
 
 
-def _promoted(rows: Tensor, weight: Tensor) -> Tensor:
+def promoted(rows: Tensor, weight: Tensor) -> Tensor:
     """Return rows in the dtype of their product with a weight; autocast makes them narrower."""
     return rows.to(torch.promote_types(rows.dtype, weight.dtype))
-
-
-def _with_halo(part: Part, rows: Tensor) -> Tensor:
-    """Return local rows followed by halo rows."""
-    if part.ranks.size == 1:
-        return rows
-    return FetchHalo.apply(rows, part.ranks, part.halo, True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.graphs.fast_attention import attention, attention_of_sums
+from scitoolkit.graphs.fast_relations import relations
 from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
 
-FastForward = Callable[[Any, Part, Tensor], Tensor]
+FastForward = Callable[..., Tensor]
+"""Called with the layer, the part, features, and types of edges if the layer has relations."""
 
 
 def fast_forward(layer: nn.Module) -> FastForward | None:
@@ -35,6 +37,8 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
         layers.TAGConv: _adaptive,
         layers.LGConv: _light,
         layers.ARMAConv: _arma,
+        layers.RGCNConv: relations,
+        layers.FastRGCNConv: relations,
     }
     # The proof detects neither: it runs without dropout, and only once.
     drops_edges = (
@@ -67,21 +71,33 @@ def is_whole_graph(edge_index: Any, part: Part) -> bool:
     return tag is not None and tag.role == (SOURCE, TARGET) and tag.ids is part.edge_numbers
 
 
+def further_inputs(layer: nn.Module, rest: Iterable[Any]) -> list[Tensor] | None:
+    """Return the inputs of a sparse form besides the features; None if it lacks one of `rest`.
+
+    Args:
+        layer: a layer with a sparse form.
+        rest: arguments of its forward pass after features and edges.
+    """
+    inputs = [a for a in rest if a is not None]
+    wanted = [1] if hasattr(layer, "num_relations") else []
+    dims = [a.dim() if isinstance(a, Tensor) else None for a in inputs]
+    return inputs if dims == wanted else None
+
+
 def use_fast_forward(layer: Any, part: Part) -> None:
     """Make a layer run as a sparse product if it is called with the graph's edges only."""
     form = fast_forward(layer)
     assert form is not None
 
     def forward(x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> Tensor:
-        plain = any(a is not None for a in (*args, *kwargs.values()))
-        if (
-            plain
-            or not isinstance(x, Tensor)
-            or x.dim() != 2
-            or not is_whole_graph(edge_index, part_on(part, x.device))
-        ):
-            return type(layer).forward(layer, x, edge_index, *args, **kwargs)
-        return form(layer, part_on(part, x.device), x)
+        rest = further_inputs(layer, (*args, *kwargs.values()))
+        if rest is not None and isinstance(x, Tensor) and x.dim() == 2:
+            here = part_on(part, x.device)
+            ids = [tag.ids for a in rest if (tag := tag_of(a)) is not None]
+            of_edges = len(ids) == len(rest) and all(i is here.edge_numbers for i in ids)
+            if of_edges and is_whole_graph(edge_index, here):
+                return form(layer, here, x, *rest)
+        return type(layer).forward(layer, x, edge_index, *args, **kwargs)
 
     layer.forward = forward
 

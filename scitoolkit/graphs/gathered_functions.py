@@ -72,12 +72,12 @@ _VALUES: dict[str, tuple[int, ...]] = {
 _ALONG: dict[str, tuple[int | None, int]] = {
     **dict.fromkeys("argsort sort glu".split(), (1, -1)),
     **dict.fromkeys("cummax cummin cumsum_ cumprod_".split(), (1, -1)),
-    "diff": (2, -1),
-    **dict.fromkeys("fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft".split(), (2, -1)),
+    **dict.fromkeys(
+        """cross diff fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft linalg_cross
+        linalg_vecdot""".split(),
+        (2, -1),
+    ),
     "cosine_similarity": (2, 1),
-    "cross": (2, -1),
-    "linalg_cross": (2, -1),
-    "linalg_vecdot": (2, -1),
     **dict.fromkeys("chunk split split_with_sizes tensor_split unsafe_split".split(), (2, 0)),
     **dict.fromkeys("narrow select unfold".split(), (1, 0)),
     "take_along_dim": (2, 0),
@@ -86,9 +86,7 @@ _ALONG: dict[str, tuple[int | None, int]] = {
 
 # Number of last dimensions that a function works on; those before are rows.
 _LAST: dict[str, int] = {
-    "linear": 1,
-    "bilinear": 1,
-    "pairwise_distance": 1,
+    **dict.fromkeys("linear bilinear pairwise_distance diag_embed".split(), 1),
     **dict.fromkeys(
         """baddbmm cdist cholesky cholesky_inverse cholesky_solve det inverse linalg_cholesky
         linalg_cholesky_ex linalg_det linalg_eig linalg_eigh linalg_eigvals linalg_eigvalsh
@@ -98,33 +96,17 @@ _LAST: dict[str, int] = {
         slogdet svd triangular_solve tril tril_ triu triu_""".split(),
         2,
     ),
-    "diag_embed": 1,
 }
 
+_OVER_PLACES = """
+    conv conv_transpose avg_pool max_pool lp_pool adaptive_avg_pool adaptive_max_pool
+""".split()
 # The first dimension is a batch, of at least this many dimensions.
 _BATCHED: dict[str, int] = {
-    "gru_cell": 2,
-    "lstm_cell": 2,
-    "rnn_relu_cell": 2,
-    "rnn_tanh_cell": 2,
-    "group_norm": 2,
-    "local_response_norm": 3,
-    **{
-        f"{name}{n}d": n + 2
-        for n in (1, 2, 3)
-        for name in (
-            "conv",
-            "conv_transpose",
-            "avg_pool",
-            "max_pool",
-            "lp_pool",
-            "adaptive_avg_pool",
-            "adaptive_max_pool",
-        )
-    },
-    "pixel_shuffle": 4,
-    "pixel_unshuffle": 4,
-    "interpolate": 3,
+    **dict.fromkeys("gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell group_norm".split(), 2),
+    **dict.fromkeys(("local_response_norm", "interpolate"), 3),
+    **{f"{name}{n}d": n + 2 for n in (1, 2, 3) for name in _OVER_PLACES},
+    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), 4),
 }
 _SEQUENCES = ("gru", "lstm", "rnn_relu", "rnn_tanh")  # batch_first is their last argument
 # Aggregations sort messages and group them by target. All messages of a target are on one rank, so
@@ -292,9 +274,7 @@ def _unreduced(x: Tensor, rows: int, args: Any, kwargs: Any) -> bool:
 
 
 _SPECIAL: dict[str, Callable[[Tensor, int, Any, Any], bool]] = {
-    "bucketize": _first_only,
-    "embedding": _first_only,
-    "isin": _first_only,
+    **dict.fromkeys(("bucketize", "embedding", "isin"), _first_only),
     "searchsorted": _second_only,
     "one_hot": _with_classes,
     "pad": _padded,

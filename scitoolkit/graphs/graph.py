@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs import ugrid
+from scitoolkit.graphs.graph_set import ENCODINGS
 from scitoolkit.graphs.hetero import merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.familiar import LARGE, refuse_marks
@@ -35,6 +36,7 @@ class GraphInputs:
         receivers: type of the nodes at which edges of each type end, -1 for several; empty unless
             nodes and edges have types.
         types_in_features: whether the features tell the type of a node as well.
+        type_names: names of the types of nodes, then of those of edges; empty if not stated.
     """
 
     num_features: int
@@ -45,6 +47,18 @@ class GraphInputs:
     dimensions: int = 0
     receivers: tuple[int, ...] = ()
     types_in_features: bool = False
+    type_names: tuple[str, ...] = ()
+
+    def measured(self) -> dict[str, Any]:
+        """Return what a model is built for, as it is stored with the model."""
+        return {
+            "features": self.num_features,
+            "edge_types": self.edge_types,
+            "edge_features": self.edge_features,
+            "node_types": self.node_types,
+            "receivers": list(self.receivers),
+            "type_names": list(self.type_names),
+        }
 
     @property
     def edge_features(self) -> int:
@@ -89,6 +103,9 @@ class Graph:
         pos: coordinates of each node, shape (N, D), float32 or float64; or None.
         types_in_features: whether the features tell `node_type` as well, so that a model need not
             receive it.
+        node_type_names: name of each type of nodes, in their order; empty if not stated.
+        edge_type_names: types of the senders, name, and types of the receivers of each type of
+            edges, in their order.
 
     Raises:
         DataError: an index out of range, different lengths, NaN, or a part with unlabelled nodes.
@@ -113,6 +130,8 @@ class Graph:
     node_type: Array | None = None
     pos: Array | None = None
     types_in_features: bool = False
+    node_type_names: tuple[str, ...] = ()
+    edge_type_names: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         where = self.where or "graph"
@@ -232,25 +251,25 @@ class Graph:
     def inputs(self) -> GraphInputs:
         """Shapes of the graph's inputs to a model."""
         attr = None if self.edge_attr is None else tuple(self.edge_attr.shape[1:])
+        # A type without a node or edge in this graph, such as one sample of several, has its name.
         edges, nodes = (
-            0 if types is None or not len(types) else int(types.max()) + 1
-            for types in (self.edge_type, self.node_type)
+            0 if types is None else max(int(types.max(initial=-1)) + 1, len(names))
+            for types, names in (
+                (self.edge_type, self.edge_type_names),
+                (self.node_type, self.node_type_names),
+            )
         )
         dimensions = 0 if self.pos is None else self.pos.shape[1]
-        width = int(self.features.shape[1])
+        names = (*self.node_type_names, *map(" ".join, self.edge_type_names)) if edges else ()
         return GraphInputs(
-            width,
-            self.edge_weight is not None,
-            attr,
-            edges,
-            nodes,
-            dimensions,
-            self._receivers(edges) if nodes else (),
-            self.types_in_features,
+            *(int(self.features.shape[1]), self.edge_weight is not None, attr, edges, nodes),
+            *(dimensions, self._receivers(edges) if nodes else (), self.types_in_features, names),
         )
 
     def _receivers(self, edge_types: int) -> tuple[int, ...]:
         assert self.node_type is not None
+        if self.edge_type_names:
+            return tuple(self.node_type_names.index(name[-1]) for name in self.edge_type_names)
         out = []
         for kind in range(edge_types):
             # A type without an edge in this graph ends at no type; like one that ends at several,
@@ -382,21 +401,17 @@ def graph_from_arrays(
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
         weight = None  # a binary adjacency matrix
+    named: dict[str, Any] = {
+        n: arrays.get(n) for n in ("edge_attr", "edge_type", "node_type", "pos")
+    }
+    none = np.zeros(0)
     return Graph(
-        source,
-        end,
-        num_nodes,
-        features,
-        labels,
-        parts,
-        where,
-        weight,
-        arrays.get("edge_attr"),
-        target,
-        arrays.get("edge_type"),
-        arrays.get("node_type"),
-        arrays.get("pos"),
-        bool(arrays.get("types_in_features", False)),
+        *(source, end, num_nodes, features, labels, parts, where, weight),
+        target_name=target,
+        types_in_features=bool(arrays.get("types_in_features", False)),
+        node_type_names=tuple(arrays.get("node_type_names", none).tolist()),
+        edge_type_names=tuple(map(tuple, arrays.get("edge_type_names", none).tolist())),
+        **named,
     )
 
 
@@ -479,20 +494,9 @@ def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str
     return np.where(has_label, labels, TARGETS[target].unknown)
 
 
-_READ_OF_DATA = (
-    "x",
-    "edge_index",
-    "y",
-    "edge_weight",
-    "edge_attr",
-    "edge_type",
-    "node_type",
-    "pos",
-    "train_mask",
-    "val_mask",
-    "test_mask",
-    "num_nodes",
-)
+_OF_DATA = "x edge_index y edge_weight edge_attr edge_type node_type pos".split()
+_MASKS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
+_READ_OF_DATA = (*_OF_DATA, *ENCODINGS, *_MASKS, "num_nodes")
 
 
 def from_data(
@@ -501,7 +505,8 @@ def from_data(
     """Return the graph of a torch-geometric `Data` or `HeteroData`.
 
     A `Data` has x, edge_index and optionally y, masks, edge_weight, edge_attr, edge_type, node_type
-    and pos. Nodes of a `HeteroData` are numbered type by type in its order; see `hetero.merged`.
+    and pos, and positional encodings (`ENCODINGS`), which become columns of x. Nodes of a
+    `HeteroData` are numbered type by type in its order; see `hetero.merged`.
 
     Args:
         data: the data; of a `HeteroData` one node type has y and masks.
@@ -525,7 +530,6 @@ def from_data(
     if hasattr(data, "node_types"):
         arrays = merged(data, TARGETS[target].unknown)
         return graph_from_arrays(arrays, where=where, target=target, split=split)
-    arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
         raise DataError(
@@ -534,21 +538,13 @@ def from_data(
             allowed=", ".join(_READ_OF_DATA),
             fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
         )
-    for key in (
-        "x",
-        "edge_index",
-        "y",
-        "edge_weight",
-        "edge_attr",
-        "edge_type",
-        "node_type",
-        "pos",
-    ):
-        if getattr(data, key, None) is not None:
-            arrays[key] = getattr(data, key).numpy()
-    for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
-        if getattr(data, key, None) is not None:
-            arrays[name] = getattr(data, key).numpy().astype(bool)
+    read = (*_OF_DATA, *ENCODINGS, *_MASKS)
+    present = {key: v for key in read if (v := getattr(data, key, None)) is not None}
+    arrays = {key: present[key].numpy() for key in _OF_DATA if key in present}
+    features = [present[key].numpy() for key in ("x", *ENCODINGS) if key in present]
+    if len(features) > ("x" in present):
+        arrays["x"] = np.column_stack(features)
+    arrays |= {n: present[key].numpy().astype(bool) for key, n in _MASKS.items() if key in present}
     return graph_from_arrays(arrays, where=where, target=target, split=split)
 
 
@@ -580,6 +576,9 @@ def write_graph(graph: Graph, path: Path) -> None:
             arrays[name] = getattr(graph, name)
     if graph.types_in_features:
         arrays["types_in_features"] = np.array(True)
+    for name in ("node_type_names", "edge_type_names"):
+        if getattr(graph, name):
+            arrays[name] = np.array(getattr(graph, name))
     names = {"train": "train", "validation": "val", "test": "test"}
     arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
     np.savez_compressed(path, **arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +15,9 @@ from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.split import SPLITS
 
 Array = np.ndarray
-NODE_ARRAYS = ("x", "z", "pos")
+ENCODINGS = ("laplacian_eigenvector_pe", "random_walk_pe")
+"""Positional encodings of nodes that transforms of torch-geometric write, read as features."""
+NODE_ARRAYS = ("x", "z", "pos", *ENCODINGS)
 EDGE_ARRAYS = ("edge_attr", "edge_weight", "edge_type")
 INTEGERS = ("z", "edge_type")
 
@@ -28,8 +30,9 @@ class StackedGraphs:
         num_nodes, num_edges: numbers of nodes and of directed edges of each graph, shape (G,).
         edge_index: sender and receiver of each edge, (2, E), numbered from 0 within its graph.
         arrays: inputs by name, any of `x` (N, F), `z` (N,) integers such as atomic numbers, `pos`
-            (N, D) coordinates, `edge_attr` (E, D), `edge_weight` (E,) and `edge_type` (E,); N and
-            E are sums over graphs. `x` and `edge_attr` of integers may be categories.
+            (N, D) coordinates, `ENCODINGS` (N, D), `edge_attr` (E, D), `edge_weight` (E,) and
+            `edge_type` (E,); N and E are sums over graphs. `x` and `edge_attr` of integers may be
+            categories.
         labels: target of each graph as `y` of a graph has of each node, (G,) or (G, D); or None.
         parts: numbers of the graphs of train, validation and test; empty if the file has none.
         where: source of the graphs, for messages.
@@ -234,17 +237,8 @@ class StackedGraphs:
             name: array[edge] if name in EDGE_ARRAYS else array
             for name, array in self.arrays.items()
         }
-        return StackedGraphs(
-            self.num_nodes,
-            np.bincount(self.graph_of_edge[edge], minlength=len(self)),
-            pairs,
-            arrays,
-            self.labels,
-            self.parts,
-            self.where,
-            self.target_name,
-            self.units,
-        )
+        counts = np.bincount(self.graph_of_edge[edge], minlength=len(self))
+        return replace(self, num_edges=counts, edge_index=pairs, arrays=arrays)
 
 
 def _ranges(first: Array, counts: Array) -> Array:

@@ -177,8 +177,14 @@ def _of_data(path: Path, ignore: Sequence[str]) -> dict[str, Any]:
             fix="domain: graphs, if it holds one graph",
         )
     graphs = [Data.from_dict(g) if isinstance(g, dict) else g for g in held]
-    if not all(isinstance(g, Data) for g in graphs):
-        raise DataError("a list of other objects", where=where, allowed="Data of torch_geometric")
+    if others := {type(g).__name__ for g in graphs if not isinstance(g, Data)}:
+        what, fix = (
+            ", ".join(sorted(others)),
+            "types of edges as edge_type, of nodes as columns of x",
+        )
+        raise DataError(
+            f"a list of {what}", where=where, allowed="Data of torch_geometric", fix=fix
+        )
     names = _names(graphs[0], ignore)
     for number, graph in enumerate(graphs):
         if _names(graph, ignore) != names:

@@ -11,7 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.graphs.graph_set import StackedGraphs
+from scitoolkit.graphs.graph_set import ENCODINGS, StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetDataConfig
 
 Array = np.ndarray
@@ -68,7 +68,7 @@ class Columns:
 
 
 def node_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns:
-    """Return `x`, `z` and positions as features; the number 1 for nodes of graphs without any.
+    """Return `x`, `z`, encodings and positions as features; 1 for nodes of graphs without any.
 
     Raises:
         DataError: positions are to be features, and there are none.
@@ -77,9 +77,12 @@ def node_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns:
     numbers, categories = _split(graphs.arrays.get("x"), count)
     if "z" in graphs.arrays:
         categories = np.concatenate([categories, graphs.arrays["z"][:, None]], axis=1)
+    appended = [name for name in ENCODINGS if name in graphs.arrays]
     if config.positions == "features":
         _require_positions(graphs)
-        numbers = np.concatenate([numbers, graphs.arrays["pos"]], axis=1, dtype=np.float32)
+        appended.append("pos")
+    every = [numbers, *(graphs.arrays[name] for name in appended)]
+    numbers = np.concatenate(every, axis=1, dtype=np.float32)
     if not numbers.shape[1] and not categories.shape[1]:
         numbers = np.ones((count, 1), np.float32)
     return Columns(numbers, categories)

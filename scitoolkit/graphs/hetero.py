@@ -56,6 +56,8 @@ def merged(data: Any, unknown: float) -> dict[str, Array]:
     out = {
         "node_type": np.repeat(np.arange(len(counts)), counts),
         "types_in_features": np.array(True),
+        "node_type_names": np.array(data.node_types),
+        "edge_type_names": np.array(data.edge_types),
         "edge_index": np.concatenate(pairs, axis=1),
         "edge_type": np.concatenate(types),
         "x_indptr": x.indptr,

@@ -14,6 +14,7 @@ from scitoolkit.ops.node_dropout import node_dropout
 from scitoolkit.training.ranks.collectives import SumOverRanks
 
 _SELU_LIMIT = 1.7580993408473766  # minus the value of SELU at -infinity
+_OF_DROPOUT = ("input", "p", "training")
 _ATTENTION: dict[str, list[str]] = {
     name: names.split()
     for name, names in (
@@ -187,13 +188,8 @@ def _written(rule: Rule) -> Rule:
 
 
 def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    x, p, training = arguments(
-        ("input", "p", "training"),
-        args,
-        kwargs,
-        train="training",
-        default={"p": 0.5, "training": True},
-    )
+    defaults = {"p": 0.5, "training": True}
+    x, p, training = arguments(_OF_DROPOUT, args, kwargs, defaults, train="training")
     if not training or p == 0.0:
         return local.tagged(x.view_as(x), name, (x,), {})
     tag = tag_of(x)
@@ -213,13 +209,8 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 
 def _structured_dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Dropout of channels (`dropout1d`), and that of self-normalising networks."""
-    x, p, training = arguments(
-        ("input", "p", "training"),
-        args,
-        kwargs,
-        train="training",
-        default={"p": 0.5, "training": name == "dropout1d"},
-    )
+    defaults = {"p": 0.5, "training": name == "dropout1d"}
+    x, p, training = arguments(_OF_DROPOUT, args, kwargs, defaults, train="training")
     tag = tag_of(x)
     if not training or p == 0.0 or local.seed is None:
         return local.tagged(x.view_as(x), name, (x,), {})

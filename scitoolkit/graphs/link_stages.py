@@ -17,10 +17,12 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Results
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
+from scitoolkit.graphs.facts import require_types
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.link_data import ASKED, LinkData, LinkDataStages
 from scitoolkit.graphs.pairs import common_neighbours, ranking
+from scitoolkit.graphs.stages import measured_of
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
 from scitoolkit.surrogate.sections import compared
@@ -44,6 +46,7 @@ class LinkModel(nn.Module):
         super().__init__()
         self.network: nn.Module = network
         self._directed = directed
+        self.measured: Mapping[str, Any] = {}  # set by `build`
         self._named = accepted_inputs(network) - {"x", "edge_index"}
 
     def forward(self, inputs: Mapping[str, Tensor], pairs: Tensor) -> Tensor:
@@ -136,26 +139,15 @@ class LinkStages(LinkDataStages, Stages):
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return the sizes of the inputs, and whether edges have a direction."""
-        inputs = data.graph.inputs
-        return {
-            "features": inputs.num_features,
-            "edge_types": inputs.edge_types,
-            "edge_features": inputs.edge_features,
-            "node_types": inputs.node_types,
-            "receivers": list(inputs.receivers),
-            "directed": bool(data.pairs.directed),
-        }
+        return {**data.graph.inputs.measured(), "directed": bool(data.pairs.directed)}
 
     def build(self, config: LinkConfig, facts: Any, measured: Any, seed: int) -> LinkModel:
         """Return an untrained model."""
         torch.manual_seed(seed)
-        made = config.model.for_graph(
-            measured["edge_types"],
-            measured["edge_features"],
-            measured["node_types"],
-            tuple(measured["receivers"]),
-        )
-        return LinkModel(made.build(measured["features"], config.width), measured["directed"])
+        made = config.model.build_for(measured, config.width)
+        model = LinkModel(made, measured["directed"])
+        model.measured = measured
+        return model
 
     def task(self, config: LinkConfig, opened: Opened, model: LinkModel) -> LinkTask:
         """Return the loss over edges and drawn pairs."""
@@ -257,6 +249,7 @@ def inputs_of(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _logits(model: Any, data: LinkData, edges: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    require_types(measured_of(model), data.graph.inputs, data.where)
     device = device_of(model)
     inputs = {name: t.to(device) for name, t in inputs_of(data, edges).items()}
     out: np.ndarray = model(inputs, torch.from_numpy(np.ascontiguousarray(pairs)).to(device))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, model_validator
@@ -60,6 +61,16 @@ class NodeModelConfig(Config):
                 without types.
         """
         return self
+
+    def build_for(self, measured: Mapping[str, Any], outputs: int) -> nn.Module:
+        """Return the model for what `GraphInputs.measured` tells of a graph."""
+        made = self.for_graph(
+            measured.get("edge_types", 0),
+            measured.get("edge_features", 0),
+            measured.get("node_types", 0),
+            tuple(measured.get("receivers", ())),
+        )
+        return made.build(measured["features"], outputs)
 
     def activation(self) -> nn.Module:
         """Return the activation after every layer but the last."""

@@ -43,10 +43,6 @@ class MovedPart(Part):
         """Edges into local nodes in the order of the halo's rows; see `GraphPart.edge_index`."""
         return self._part.edge_index.to(self._device)  # type: ignore[attr-defined]
 
-    def with_halo(self, x: Tensor) -> Tensor:
-        """Return local rows, on any device, followed by the halo rows."""
-        return self._part.with_halo(x)  # type: ignore[attr-defined]
-
     @property
     def num_edges(self) -> int:
         """Edges into local nodes."""

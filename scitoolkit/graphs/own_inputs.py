@@ -77,9 +77,8 @@ def _of_file(config: GraphConfig, graph: Graph, ranks: Communicator) -> OwnInput
     weights = class_weights(
         config.data.class_weights, graph.num_classes, graph.known_labels[train], SingleProcess()
     )
-    return OwnInputs(
-        part, loaders, graph.num_edges, graph.num_classes, moments, weights, graph.edge_facts
-    )
+    sizes = graph.num_edges, graph.num_classes
+    return OwnInputs(part, loaders, *sizes, moments, weights, graph.edge_facts)
 
 
 def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator) -> OwnInputs:
@@ -100,6 +99,5 @@ def _of_stored(config: GraphConfig, graph: PartitionedGraph, ranks: Communicator
     train = labels[part.files.read("train")] if "train" in loaders else labels[:0]
     weights = class_weights(config.data.class_weights, header["num_outputs"], train, ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
-    return OwnInputs(
-        part, loaders, header["num_edges"], header["num_outputs"], moments, weights, lambda: facts
-    )
+    sizes = header["num_edges"], header["num_outputs"]
+    return OwnInputs(part, loaders, *sizes, moments, weights, lambda: facts)

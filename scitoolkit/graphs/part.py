@@ -14,9 +14,10 @@ from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.order import cache_order
-from scitoolkit.graphs.product import Product, with_halo
+from scitoolkit.graphs.product import Product
 from scitoolkit.graphs.weighting import weighted_adjacency
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.collectives import FetchHalo
 from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 Array = np.ndarray
@@ -66,6 +67,10 @@ class Part(ABC):
     @abstractmethod
     def halo(self) -> RowExchange:
         """Halo exchange: local rows sent to other ranks, and numbers of rows received."""
+
+    def with_halo(self, x: Tensor) -> Tensor:
+        """Return rows of local nodes, (n_own, F), followed by those of the halo, differentiable."""
+        return x if self.ranks.size == 1 else FetchHalo.apply(x, self.ranks, self.halo, True)
 
     def pattern(self, *, loops: bool) -> SparseMatrix:
         """Return the edges as a matrix of ones, shape (n_own, n_own + n_halo).
@@ -265,8 +270,3 @@ class GraphPart(Part):
         """
         exact = torch.float64 if x.dtype == torch.float64 else torch.float32
         return self._product(weighting, exact)(x)
-
-    def with_halo(self, x: Tensor) -> Tensor:
-        """Return local rows followed by the halo rows that `edge_index` references."""
-        self._need_whole_rows()
-        return with_halo(self._pattern, x)

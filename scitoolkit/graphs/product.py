@@ -10,7 +10,6 @@ from scitoolkit.graphs.layout import ProductLayout
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.ops.spmm.public import product_kernel
 from scitoolkit.ops.spmm.reference import spmm as reference_spmm
-from scitoolkit.training.ranks.collectives import FetchHalo
 from scitoolkit.training.ranks.communicator import Communicator, Wait
 
 
@@ -73,8 +72,8 @@ class Product:
             g = rows.index_copy_(0, layout.spread_rows, others)
         # The far part first: its result travels while the near part is computed. Each exchange of
         # the forward pass runs in the other direction, in the reverse order.
-        back, wait = layout.gather.start_back(self.ranks, _multiply_transposed(layout.far, g))
-        out = _multiply_transposed(layout.near, g)
+        back, wait = layout.gather.start_back(self.ranks, multiply_transposed(layout.far, g))
+        out = multiply_transposed(layout.near, g)
         wait()
         return self._from_slices(layout.gather.add(out, back), width)
 
@@ -131,11 +130,6 @@ class _Product(torch.autograd.Function):
         return ctx.product.transposed(g), None
 
 
-def with_halo(product: Product, x: Tensor) -> Tensor:
-    """Return local rows followed by halo rows; only on a 1D grid."""
-    return FetchHalo.apply(x, product.ranks, product.layout_on(x.device).gather, True)
-
-
 def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:
     """Return A X, added to `into` if given; no derivative is recorded."""
     run = product_kernel(x)
@@ -145,17 +139,19 @@ def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Ten
     return out if into is None else into + out
 
 
-def _multiply_transposed(matrix: SparseMatrix, g: Tensor) -> Tensor:
+def multiply_transposed(matrix: SparseMatrix, g: Tensor, into: Tensor | None = None) -> Tensor:
+    """Return A^T G, added to `into` if given; no derivative is recorded."""
     pointer, column = matrix.transposed_pattern
-    value = _value(matrix, g)
-    value = None if value is None else value[matrix.transposed[2]]
+    value = matrix.transposed_value
+    value = None if value is None else value.to(g.dtype)
     g = g.contiguous()
     run = product_kernel(g)
     if run is not None:
-        return run(pointer, column, value, g)
+        return run(pointer, column, value, g, into=into)
     columns = torch.arange(matrix.num_columns, device=g.device)
     rows = torch.repeat_interleave(columns, pointer.diff(), output_size=matrix.nnz)
-    return reference_spmm(rows, column, value, g, matrix.num_columns)
+    out = reference_spmm(rows, column, value, g, matrix.num_columns)
+    return out if into is None else into + out
 
 
 def _value(matrix: SparseMatrix, like: Tensor) -> Tensor | None:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import rng_state, seed_everything
 from scitoolkit.graphs.adapter import named_inputs
-from scitoolkit.graphs.fast_layers import fast_forward
+from scitoolkit.graphs.fast_layers import fast_forward, further_inputs
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
@@ -133,7 +133,7 @@ def plain_trace(
     calls: dict[str, tuple[Any, Any]] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
-            module.register_forward_hook(_recorder(calls, name))
+            module.register_forward_hook(_recorder(calls, name), with_kwargs=True)
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     inputs = {
         n: as_tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
@@ -168,9 +168,10 @@ def _recorder(calls: dict[str, tuple[Any, Any]], name: str) -> Any:
     An invertible layer frees them after the call.
     """
 
-    def record(module: nn.Module, args: Any, out: Any) -> None:
+    def record(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         if name not in calls:
-            copies = (a.detach().clone() if isinstance(a, Tensor) else a for a in (*args, out))
+            every = (*args, *kwargs.values(), out)
+            copies = (a.detach().clone() if isinstance(a, Tensor) else a for a in every)
             *inputs, output = copies
             calls[name] = tuple(inputs), output
 
@@ -181,11 +182,12 @@ def _is_exact(layer: nn.Module, args: Any, out: Any, part: GraphPart, limit: flo
     """Return whether a layer's sparse form reproduces an output."""
     x = args[0] if args else None
     form = fast_forward(layer)
-    if form is None or not isinstance(x, Tensor) or any(a is not None for a in args[2:]):
+    rest = further_inputs(layer, args[2:])
+    if form is None or rest is None or not isinstance(x, Tensor):
         return False
     try:
         with torch.no_grad():
-            ours = form(layer, part, x[part.nodes])
+            ours = form(layer, part, x[part.nodes], *(a[part.edge_ids] for a in rest))
             return relative_error(ours, out[part.nodes], float(out.abs().max())) < limit
     except (RuntimeError, AttributeError, ValueError, IndexError):
         return False

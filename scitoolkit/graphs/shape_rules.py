@@ -84,7 +84,7 @@ def _squeezed(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) ->
     return local.passed(torch.Tensor.squeeze, name, (x, dims), {})
 
 
-def _shaped_in_place(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+def _in_place(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Change the shape of a tensor itself, and its tag, to those of the function without `_`."""
     x, tag, plain = args[0], tag_of(args[0]), name.removesuffix("_")
     if tag is None:
@@ -179,19 +179,11 @@ RULES: dict[str, Rule] = {
     "shape": _size,
     **dict.fromkeys(("__len__", "nbytes", "storage", "stride", "untyped_storage"), _noted),
     **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split"), _split),
-    "numel": _elements,
-    "nelement": _elements,
-    **dict.fromkeys(
-        ("div", "div_", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"), divide
-    ),
-    "cat": _joined,
-    "concat": _joined,
-    "concatenate": _joined,
-    "stack": _joined,
+    **dict.fromkeys(("numel", "nelement"), _elements),
+    **dict.fromkeys("div div_ true_divide __truediv__ __rtruediv__ __rdiv__".split(), divide),
+    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), _joined),
     "flip": _flipped,
     "unbind": _unbound,
     "squeeze": _squeezed,
-    **dict.fromkeys(
-        ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_"), _shaped_in_place
-    ),
+    **dict.fromkeys("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split(), _in_place),
 }

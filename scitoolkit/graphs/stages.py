@@ -27,7 +27,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Bars, Figure, Results, Verdict, metric_words
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.graphs.facts import ACCEPTS, node_facts
+from scitoolkit.graphs.facts import ACCEPTS, node_facts, require_types
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.losses import predictions
@@ -59,13 +59,9 @@ class GraphStages(NodeData, Stages):
         """Return sizes and names of the inputs, and moments of values."""
         own, inputs = data.own, data.inputs
         measured: dict[str, Any] = {
-            "features": inputs.num_features,
+            **inputs.measured(),
             "outputs": own.num_outputs,
             "edge_inputs": [*inputs.of_edges, *inputs.of_nodes],
-            "edge_types": inputs.edge_types,
-            "edge_features": inputs.edge_features,
-            "node_types": inputs.node_types,
-            "receivers": list(inputs.receivers),
         }
         if own.moments is not None:
             mean, deviation = own.moments
@@ -78,12 +74,7 @@ class GraphStages(NodeData, Stages):
         Its attribute `measured` tells what its outputs mean; weights do not hold it.
         """
         torch.manual_seed(seed)
-        model: Any = config.model.for_graph(
-            measured.get("edge_types", 0),
-            measured.get("edge_features", 0),
-            measured.get("node_types", 0),
-            tuple(measured.get("receivers", ())),
-        ).build(measured["features"], measured["outputs"])
+        model: Any = config.model.build_for(measured, measured["outputs"])
         model.measured = dict(measured)
         return model
 
@@ -170,16 +161,7 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
     graph = data.whole
     measured = measured_of(model)
     _require_inputs(config, measured, data)
-    # Folders of former versions lack these numbers: their models read no types of nodes, so that
-    # none is allowed; those of edges cannot be compared.
-    for what, count in (("edge", graph.inputs.edge_types), ("node", graph.inputs.node_types)):
-        trained = measured.get(f"{what}_types", count if what == "node" else 0)
-        if count > trained:
-            raise DataError(
-                f"{count} types of {what}s",
-                where=graph.where,
-                allowed=f"at most the {trained} of training",
-            )
+    require_types(measured, graph.inputs, graph.where)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)

@@ -105,17 +105,10 @@ class StoredPart(ScaledPart):
         )
         none = torch.zeros(0, dtype=torch.int64)
         nothing = RowExchange(none, (0,) * ranks.size, (0,) * ranks.size)
+        numbers, count = self.nodes.numpy(), len(self.nodes)
+        blocks = near, far, exchange, nothing
         layout = ProductLayout(
-            self.grid,
-            ranks.rank,
-            self.nodes.numpy(),
-            (len(self.nodes),),
-            near,
-            far,
-            exchange,
-            nothing,
-            slice(0, len(self.nodes)),
-            none,
+            self.grid, ranks.rank, numbers, (count,), *blocks, slice(0, count), none
         )
         self._layout = layout
         degree = torch.from_numpy(np.diff(pointer))

@@ -39,17 +39,9 @@ _TEXTS = {
     "sort": (_SORT, {}),
 }
 ALONG = (
-    "aten.cumsum.default",
-    "aten.cumprod.default",
-    "aten.logcumsumexp.default",
-    "aten.cummax.default",
-    "aten.cummin.default",
-    "aten.max.dim",
-    "aten.min.dim",
-    "aten.argmax.default",
-    "aten.argmin.default",
-    "aten.sort.default",
-    "aten.sort.stable",
+    *("aten.cumsum.default", "aten.cumprod.default", "aten.logcumsumexp.default"),
+    *("aten.cummax.default", "aten.cummin.default", "aten.max.dim", "aten.min.dim"),
+    *("aten.argmax.default", "aten.argmin.default", "aten.sort.default", "aten.sort.stable"),
 )
 """Their targets."""
 

@@ -131,27 +131,13 @@ class Elementwise(Lowering):
         *(f"aten.{name}.default" for name in _UNARY),
         *(f"aten.{name}.Tensor" for name in _BINARY),
         *(f"aten.{name}.Scalar" for name in _BINARY),
-        "aten.pow.Tensor_Tensor",
-        "aten.pow.Tensor_Scalar",
-        "aten.add.Tensor",
-        "aten.add.Scalar",
-        "aten.sub.Tensor",
-        "aten.sub.Scalar",
-        "aten.rsub.Scalar",
-        "aten.remainder.Scalar_Tensor",
-        "aten.gelu.default",
-        "aten.clamp.default",
-        "aten.clamp.Tensor",
-        "aten.div.Tensor_mode",
-        "aten.div.Scalar_mode",
-        "aten.bitwise_not.default",
+        *("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.add.Tensor", "aten.add.Scalar"),
+        *("aten.sub.Tensor", "aten.sub.Scalar", "aten.rsub.Scalar", "aten.remainder.Scalar_Tensor"),
+        *("aten.gelu.default", "aten.clamp.default", "aten.clamp.Tensor", "aten.div.Tensor_mode"),
+        *("aten.div.Scalar_mode", "aten.bitwise_not.default"),
         *(f"aten.{name}.default" for name in _BINARY if not name.startswith("bitwise")),
-        "aten.where.self",
-        "aten._to_copy.default",
-        "aten.leaky_relu.default",
-        "aten.elu.default",
-        "aten.softplus.default",
-        "aten.hardtanh.default",
+        *("aten.where.self", "aten._to_copy.default", "aten.leaky_relu.default"),
+        *("aten.elu.default", "aten.softplus.default", "aten.hardtanh.default"),
     )
 
     @classmethod
@@ -219,14 +205,7 @@ def _computing(args: Sequence[Any], dtype: str) -> str:
 
 def _arity(name: str, args: Sequence[Any]) -> int:
     if name in _UNARY or name in (
-        "bitwise_not",
-        "gelu",
-        "clamp",
-        "_to_copy",
-        "leaky_relu",
-        "elu",
-        "softplus",
-        "hardtanh",
+        *("bitwise_not", "gelu", "clamp", "_to_copy", "leaky_relu", "elu", "softplus", "hardtanh"),
     ):
         return 1
     return 3 if name == "where" else 2

@@ -32,19 +32,10 @@ class Reductions(Lowering):
     """sum, mean, prod, any, amax, amin, var over constant dims, and operators along one dim."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.sum.dim_IntList",
-        "aten.mean.dim",
-        "aten.mean.default",
-        "aten.sum.default",
-        "aten.amax.default",
-        "aten.amin.default",
-        "aten.var.correction",
-        "aten.var_mean.correction",
-        "aten.prod.default",
-        "aten.prod.dim_int",
-        "aten.any.default",
-        "aten.any.dim",
-        "aten.any.dims",
+        *("aten.sum.dim_IntList", "aten.mean.dim", "aten.mean.default", "aten.sum.default"),
+        *("aten.amax.default", "aten.amin.default", "aten.var.correction"),
+        *("aten.var_mean.correction", "aten.prod.default", "aten.prod.dim_int", "aten.any.default"),
+        *("aten.any.dim", "aten.any.dims", "aten.max.default", "aten.min.default"),
         *ALONG,
     )
 
@@ -54,14 +45,18 @@ class Reductions(Lowering):
         if target in ALONG:
             return along(builder, target, args, like)
         name, x = target.split(".")[1], builder.value(args[0])
+        name = {"max": "amax", "min": "amin"}.get(name, name)
         requested = args[1] if len(args) > 1 and args[1] is not None else range(len(x.shape))
+        result = like[0] if isinstance(like, tuple | list) else like
+        if requested == [] and result.shape != x.shape:  # an empty list is that of all dims
+            requested = range(len(x.shape))
         dims = sorted(
             {d % len(x.shape) for d in ([requested] if isinstance(requested, int) else requested)}
         )
         count = numel([x.shape[d] for d in dims])
         if name in ("var", "var_mean"):
             correction = 1 if args[2] is None else args[2]
-            shape = tuple((like[0] if name == "var_mean" else like).shape)
+            shape = tuple(result.shape)
             x = builder.view(x)
             mean = _mean(builder, x, dims, count)
             centred = Expr("{0} - {1}", (x, mean), x.shape, x.dtype)

@@ -22,24 +22,11 @@ class Views(Lowering):
     """Reshapes, permutations, slices and broadcasts of views and lazy expressions."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.view.default",
-        "aten._unsafe_view.default",
-        "aten.reshape.default",
-        "aten.permute.default",
-        "aten.transpose.int",
-        "aten.slice.Tensor",
-        "aten.select.int",
-        "aten.unsqueeze.default",
-        "aten.squeeze.dims",
-        "aten.squeeze.dim",
-        "aten.expand.default",
-        "aten.clone.default",
-        "aten.alias.default",
-        "aten.flip.default",
-        "aten.roll.default",
-        "aten.index_select.default",
-        "aten.split_with_sizes.default",
-        "aten.split.Tensor",
+        *("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"),
+        *("aten.permute.default", "aten.transpose.int", "aten.slice.Tensor", "aten.select.int"),
+        *("aten.unsqueeze.default", "aten.squeeze.dims", "aten.squeeze.dim", "aten.expand.default"),
+        *("aten.clone.default", "aten.alias.default", "aten.flip.default", "aten.roll.default"),
+        *("aten.index_select.default", "aten.split_with_sizes.default", "aten.split.Tensor"),
         "aten.detach.default",
     )
 

@@ -158,13 +158,8 @@ class SparseMatrix:
         """
         if is_recorded(*operands):
             return self.pointer, self.column, *self.transposed
-        return (
-            self.pointer,
-            self.column,
-            self.pointer.new_empty(0),
-            self.column.new_empty(0),
-            self.pointer.new_empty(0),
-        )
+        none = (index.new_empty(0) for index in (self.pointer, self.column, self.pointer))
+        return self.pointer, self.column, *none
 
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:
@@ -179,6 +174,11 @@ class SparseMatrix:
         index = (self.column.numpy(), self.pointer.int().numpy())
         columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
         return torch.from_numpy(columns.indptr).long(), torch.from_numpy(columns.indices).int()
+
+    @functools.cached_property
+    def transposed_value(self) -> Tensor | None:
+        """Values in the order of the transpose's nonzeros, computed once; None if all are 1."""
+        return None if self.value is None else self.value[self.transposed[2]]
 
     def check_device(self, tensor: Tensor) -> SparseMatrix:
         """Return the matrix if it is on the device of a tensor.

@@ -8,10 +8,11 @@ import torch
 from surveyed_modules import Call
 from torch import nn
 
+from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.differences import in_measured_box
-from scitoolkit.deploy.export import export
+from scitoolkit.deploy.export import calibration, export, held_out
 
 RANDOM = np.random.default_rng(0)
 
@@ -46,7 +47,7 @@ def test_status_0_is_only_where_the_error_was_measured(name, form, tmp_path):
     function = TracedFunction(module, specs[:1], specs[1:])
     record = export([function], tmp_path / "m.so", ExportConfig(**form))
     library = CompiledSurrogate(tmp_path / "m.so")
-    told = record["differences"][0]["maximum"]
+    told, header = record["differences"][0]["maximum"], (tmp_path / "m.h").read_text()
     for size in (1e-3, 1.0, 2.0, 10.0, 1e3, 1e5, 1e30):
         x = (size * RANDOM.normal(size=(40, *shape))).astype(np.float32)
         (own,), status = library(x)
@@ -57,6 +58,45 @@ def test_status_0_is_only_where_the_error_was_measured(name, form, tmp_path):
             assert not status.any()
         if size >= 10:
             assert status.all()
+    (spec,) = in_measured_box(function, [calibration(function), held_out(function)[0]]).inputs
+    low, high = (np.broadcast_to(limit, shape) for limit in (spec.low, spec.high))
+    ones = np.eye(len(low.ravel())).reshape(-1, *shape)
+    levels = np.linspace(0, 1, 9).reshape(-1, *[1] * len(shape))
+    fields = (
+        np.where(RANDOM.integers(0, 2, (300, *shape)), high, low),
+        low + levels * (high - low),
+        ones * high,
+        ones * low,
+    )
+    x = np.concatenate(fields).astype(np.float32)
+    change = np.abs(library(x)[0][0] - module(torch.tensor(x)).detach().numpy()).max()
+    assert change <= 1.25 * record["differences"][0]["extreme"]
+    assert f"{record['differences'][0]['extreme']:.3g} on extreme inputs" in header
+
+
+def test_max_error_holds_on_extreme_inputs_and_a_module_without_slopes_is_measured(tmp_path):
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 16)
+
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, scale):
+            return self.layer(x).detach() * scale.sum(), x[:, 0]
+
+    inputs = [ArraySpec("x", ("k",), (64,), low=-1.0, high=1.0)]
+    inputs += [ArraySpec("scale", ("k",), (2,), low=0.0, high=1.0, shared=True)]
+    outputs = [ArraySpec("y", ("k",), (16,)), ArraySpec("same", (), ())]
+    function = TracedFunction(Detached(), inputs, outputs)
+    told, same = export([function], tmp_path / "m.so", ExportConfig(bits=8))["differences"]
+    assert same["extreme"] == 0
+    assert 1.2 * told["relative"] < told["worst"]
+    between = (told["relative"] + told["worst"]) / 2
+    with pytest.raises(NumericalError, match="on extreme inputs inside the box"):
+        export([function], tmp_path / "n.so", ExportConfig(bits=8, max_error=between))
+    assert not (tmp_path / "n.so").exists()
 
 
 def test_a_box_wider_than_the_examples_and_a_state_that_leaves_them_are_told(tmp_path):

@@ -265,3 +265,19 @@ def test_operators_without_a_lowering_are_refused_by_name(function, text, tmp_pa
     specs = [ArraySpec("x", ("a",), (4,))], [ArraySpec("y", tuple("ab"[: len(out)]), tuple(out))]
     with pytest.raises(ConfigError, match=text):
         export([TracedFunction(module, *specs)], tmp_path / "m.so")
+
+
+def test_reductions_of_all_dims_of_an_array_that_samples_share(tmp_path):
+    """Exported graphs have an empty list of dims for all of them."""
+
+    def reduced(x, c):
+        sums = (c.sum(), c.mean(), c.prod(), c.var(), c.std(), c.norm(), torch.var_mean(c)[1])
+        extremes = (c.amax(), c.amin(dim=()), c.max(), c.min(), c.argmax(), c.sum(dim=())[None])
+        whole = (10 * c).int()
+        decided = ((c > 0.5).any(), (c > 2).all(), whole.max(), whole.min(), whole.sum())
+        return [x * value for value in (*sums, *extremes, *decided)]
+
+    inputs = [ArraySpec("x", ("k",), (3,)), ArraySpec("c", ("a", "b"), (2, 3), shared=True)]
+    outputs = [ArraySpec(f"y{k}", ("k",), (3,)) for k in range(18)]
+    function = TracedFunction(Call(reduced), inputs, outputs)
+    assert export([function], tmp_path / "m.so")["largest_difference"] < 1e-6

@@ -71,7 +71,7 @@ def test_a_form_that_another_beats_in_all_is_not_worth_a_look(found):
         assert row.worth == (not beaten)
 
 
-@pytest.mark.parametrize(("most", "written"), [(0.02, "8 bits"), (1e-12, "float32")])
+@pytest.mark.parametrize(("most", "written"), [(0.025, "8 bits"), (1e-12, "float32")])
 def test_the_fastest_form_within_the_error_is_written(
     functions, ordered, most, written, tmp_path, monkeypatch
 ):
@@ -85,7 +85,7 @@ def test_the_fastest_form_within_the_error_is_written(
     (y,), _ = CompiledSurrogate(tmp_path / "model.so")(x)
     with torch.no_grad():
         wanted = functions[0].module(torch.from_numpy(x)).numpy()
-    assert np.abs(y - wanted).max() < max(2 * most, 1e-5) * np.ptp(wanted)
+    assert np.abs(y - wanted).max() < max(most, 1e-5) * np.ptp(wanted)
 
 
 @pytest.mark.parametrize(

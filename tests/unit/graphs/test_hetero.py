@@ -9,13 +9,18 @@ from torch import nn
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.config import GraphConfig
+from scitoolkit.graphs.facts import require_types
 from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
+from scitoolkit.graphs.graph_set_config import GraphSetDataConfig
+from scitoolkit.graphs.graph_set_files import read_graphs
+from scitoolkit.graphs.graph_set_inputs import node_columns
 from scitoolkit.graphs.grid import ProcessGrid
-from scitoolkit.graphs.models import GCN, RGCN
+from scitoolkit.graphs.models import GCN, HAN, RGCN
+from scitoolkit.graphs.networks import TypedNodeModel
 from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
-from scitoolkit.graphs.proof import attach
+from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
@@ -23,6 +28,10 @@ from scitoolkit.training.traffic import Traffic
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 from torch_geometric.data import Data, HeteroData  # noqa: E402
+from torch_geometric.transforms import (  # noqa: E402
+    AddLaplacianEigenvectorPE,
+    AddRandomWalkPE,
+)
 
 
 class Everything(nn.Module):
@@ -85,6 +94,57 @@ def test_inputs_by_name_reach_every_rank(name):
     for size in (1, 3):
         offs = [work(SingleProcess())] if size == 1 else run_ranks(size, work, Traffic)
         assert max(float(off.abs().max()) for off in offs) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda a, b: pyg.RGCNConv(a, b, 3),
+        lambda a, b: pyg.FastRGCNConv(a, b, 3, num_bases=2, aggr="add", bias=False),
+    ],
+)
+def test_relational_layers_fetch_the_halo_once_and_store_rows_once(layer):
+    """Sparse products equal the layers, forwards and backwards."""
+    graph = typed()
+    torch.manual_seed(0)
+    plain = TypedNodeModel([layer(6, 8), layer(8, 4)], 0.0, nn.ReLU()).double()
+    x = torch.from_numpy(graph.features).double()
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    plain(x, pair, edge_type=torch.from_numpy(graph.edge_type)).square().sum().backward()
+    wanted = [p.grad for p in plain.parameters()]
+    for parameter in plain.parameters():
+        parameter.grad = None
+    graph.node_type = graph.pos = None
+
+    def work(ranks):
+        part = GraphPart(
+            graph, np.arange(graph.num_nodes) % ranks.size, ProcessGrid(ranks.size), ranks
+        )
+        model, own, stored = copy.deepcopy(plain), x[part.nodes], {}
+        proof = prove(model, part)
+        assert proof.fast == ("layers.0", "layers.1")
+        proof.attach(model, part)
+        part.edges  # noqa: B018 - numbers the halo, which is an exchange as well
+        before = ranks.traffic.bytes
+
+        def pack(tensor):
+            stored[tensor.data_ptr()] = tensor.numel() if tensor.is_floating_point() else 0
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out = model(own)
+        rows = len(own) + part.halo.rows_received
+        assert ranks.traffic.bytes - before == part.halo.rows_received * (6 + 8) * 8
+        # Rows before each layer, and those of the nodes for the products with `root`.
+        weights = sum(p.numel() for p in model.parameters())
+        assert sum(stored.values()) <= (rows + len(own)) * (6 + 8) + len(own) * 8 + weights * 2
+        out.square().sum().backward()
+        return [p.grad for p in model.parameters()]
+
+    for size in (1, 3):
+        grads = [work(SingleProcess())] if size == 1 else run_ranks(size, work, Traffic)
+        for own, total in zip(zip(*grads, strict=True), wanted, strict=True):
+            assert torch.allclose(sum(own), total, rtol=1e-11, atol=1e-11)
 
 
 def test_a_model_that_reads_no_types_is_refused():
@@ -158,7 +218,61 @@ def test_heterogeneous_data_as_one_graph(tmp_path):
     assert np.array_equal(again.labels, graph.labels)
 
 
-def test_entries_of_heterogeneous_data_that_are_not_read_are_refused():
+def test_a_type_that_lacks_in_a_graph_keeps_its_number(tmp_path):
+    """Types are known by name: without edges, on one process, and in another graph."""
+    data = papers()
+    trained = from_data(data).inputs
+    data["author", "writes", "paper"].edge_index = torch.zeros(2, 0, dtype=torch.long)
+    data["paper", "in", "venue"].edge_index = torch.zeros(2, 0, dtype=torch.long)
+    few = from_data(data)
+    assert few.inputs == trained
+    assert trained.receivers == (0, 0, 2)
+    assert trained.type_names[2:4] == ("venue", "paper cites paper")
+    write_graph(few, tmp_path / "few.npz")
+    assert read_graph(tmp_path / "few.npz").inputs == trained
+    require_types(trained.measured(), few.inputs, "few")
+    del data["author", "writes", "paper"]  # the edges to venues would get the weights of authors
+    with pytest.raises(DataError, match=r"paper in venue.*in their order: paper, author, venue.*"):
+        require_types(trained.measured(), from_data(data).inputs, "fewer")
+    with pytest.raises(DataError, match="3 types of edges"):
+        require_types(from_data(data).inputs.measured(), trained, "more")
+
+    # HAN divides by the number of relations into each type, and rank 1 has no edge of a type.
+    model = HAN(hidden=8, heads=2).build_for(trained.measured(), 3).double()
+    few.edge_type[few.target % 2 == 1] = 0
+    x = torch.from_numpy(few.dense_features(np.arange(55))).double()
+    pair = torch.from_numpy(np.stack([few.source, few.target]))
+    types = {n: torch.from_numpy(getattr(few, n)) for n in ("edge_type", "node_type")}
+    plain = model.eval()(x, pair, **types).detach()
+
+    def work(ranks):
+        part = GraphPart(few, np.arange(55) % 2, ProcessGrid(2), ranks)
+        out = attach(copy.deepcopy(model), part)(x[part.nodes]).detach()
+        return float((out - plain[part.nodes]).abs().max())
+
+    assert max(run_ranks(2, work, Traffic)) < 1e-12
+
+
+@pytest.mark.parametrize("name", [None, "laplacian_eigenvector_pe"])
+def test_positional_encodings_of_transforms_are_features(name, tmp_path):
+    ring = torch.stack([torch.arange(9), (torch.arange(9) + 1) % 9])
+    data = Data(x=torch.ones(9, 2), edge_index=torch.cat([ring, ring.flip(0)], 1))
+    written = AddLaplacianEigenvectorPE(3, attr_name=name)(data.clone())
+    x = from_data(written).features
+    assert x.shape == (9, 5)
+    torch.save([written, written], tmp_path / "two.pt")
+    graphs = read_graphs(tmp_path / "two.pt")
+    columns = node_columns(graphs, GraphSetDataConfig(path=tmp_path / "two.pt"))
+    assert np.array_equal(columns.numbers, np.concatenate([x, x]))
+    alone = AddRandomWalkPE(2)(data.clone())
+    del alone.x
+    assert from_data(alone).features.shape == (9, 2)
+
+
+def test_entries_of_heterogeneous_data_that_are_not_read_are_refused(tmp_path):
+    torch.save([papers(), papers()], tmp_path / "list.pt")
+    with pytest.raises(DataError, match=r"a list of HeteroData.*edge_type"):
+        read_graphs(tmp_path / "list.pt")
     data = papers()
     data["author", "writes", "paper"].edge_attr = torch.zeros(60, 1)
     with pytest.raises(DataError, match="has edge_attr, which are not read"):
