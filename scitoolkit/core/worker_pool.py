@@ -1,7 +1,7 @@
 """Supervised worker processes of this machine: the one pool of search and of generators.
 
 A worker that dies (segmentation fault, out-of-memory killer) or exceeds a limit fails only its own
-task, is killed together with what it has started, and is replaced. `concurrent.futures` has none
+task, is killed together with its children, and is replaced. `concurrent.futures` has none
 of this: the death of one process there loses the tasks of all.
 """
 
@@ -156,7 +156,7 @@ class WorkerProcesses:
                 kind, *content = worker.pipe.recv()
                 if kind == "broken":
                     raise BackendError(
-                        f"a worker cannot load what it is to run:\n{content[0].strip()}",
+                        f"a worker cannot load its function:\n{content[0].strip()}",
                         fix="define it in a module that every process can import",
                     )
                 if kind == "ready":

@@ -5,8 +5,9 @@ Both have `type.raw`, `type_map.raw`, `nopbc`, and `coord.npy`, `energy.npy` and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,13 +55,25 @@ class _Folder:
         return (self._folder / name).read_text(encoding="utf-8")
 
     def array(self, name: str) -> Any:
-        return load_array(self._folder / name, mapped=True)
+        file = f"{self.path}/{name}"
+        try:
+            state = os.stat(file)
+        except OSError:
+            return load_array(file)  # says that it is missing
+        return _mapped(file, (state.st_ino, state.st_size, state.st_mtime_ns))
 
     def arrays(self) -> set[str]:
         return {p.name for p in self._folder.glob("*.npy")}
 
     def sets(self) -> list[_Store]:
         return [_Folder(path) for path in sorted(self._folder.glob("set.*"))]
+
+
+# Frames are read one by one, each from several files; a bound, as every map holds a descriptor.
+@lru_cache(maxsize=64)
+def _mapped(file: str, state: tuple[int, ...]) -> Any:
+    """Return the array of a file; another `state` is another array under the same name."""
+    return load_array(file, mapped=True)
 
 
 class _Group:

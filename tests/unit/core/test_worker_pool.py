@@ -97,7 +97,7 @@ def test_an_exception_is_raised_here_and_leaves_the_pool_usable(pool):
     assert outcomes(pool, [3])[0].answer == [3]
 
 
-def test_a_late_task_is_killed_with_what_it_has_started(tmp_path):
+def test_a_late_task_is_killed_with_its_children(tmp_path):
     pool = WorkerProcesses(pickle.dumps(act), 1, limits=Limits(seconds=0.5))
     try:
         (late,) = outcomes(pool, ["sleep", tmp_path])
