@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from _graph_data import rmat
 
+from scitoolkit.core.devices import choose_device
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.models import GCN
 from scitoolkit.graphs.sharing import choose_owner, share
 from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.training.launch import leave
-from scitoolkit.training.processes import choose_device, process_group
+from scitoolkit.training.processes import process_group
 from scitoolkit.training.ranks.communicator import join
 
 SCALE, EDGES, WIDTHS = 17, 2_000_000, (128, 64, 16)
@@ -29,7 +30,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with process_group(config):
         ranks = join()
-        strategy = config.strategy_on(ranks.size).build(choose_device(config))
+        strategy = config.strategy_on(ranks.size).build(choose_device(config.device))
         graph = rmat(SCALE, EDGES, WIDTHS[0], WIDTHS[2])
         sharing = PartitionConfig()
         part = share(graph, sharing, ranks, choose_owner(graph, sharing, ranks.size))

@@ -225,10 +225,7 @@ class DeepmdSystem:
             if f"{file}.npy" in frames
         }
         positions = self._row(frames, "coord", row).reshape(-1, 3)
-        if self._periodic:
-            cell = self._row(frames, "box", row).reshape(3, 3)
-        else:
-            cell = np.zeros((3, 3))
+        cell = self._row(frames, "box", row).reshape(3, 3) if self._periodic else np.zeros((3, 3))
         forces = values["forces"].reshape(-1, 3)[present] if "forces" in values else None
         return Configuration(
             self._species(types[present], where),
@@ -258,9 +255,8 @@ class DeepmdSystem:
         """
         array, count = self._array(frames, name), len(self._array(frames, "coord"))
         if len(array) != count:
-            raise DataError(
-                f"{len(array)} frames, coord.npy has {count}", where=f"{frames.path}/{name}.npy"
-            )
+            what = f"{len(array)} frames, coord.npy has {count}"
+            raise DataError(what, where=f"{frames.path}/{name}.npy")
         return np.array(array[row], dtype=np.float64)
 
     def _array(self, frames: _Store, name: str) -> Any:
