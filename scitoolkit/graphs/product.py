@@ -141,8 +141,7 @@ def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Ten
 
 def multiply_transposed(matrix: SparseMatrix, g: Tensor, into: Tensor | None = None) -> Tensor:
     """Return A^T G, added to `into` if given; no derivative is recorded."""
-    pointer, column = matrix.transposed_pattern
-    value = matrix.transposed_value
+    pointer, column, value = matrix.transposed_csr
     value = None if value is None else value.to(g.dtype)
     g = g.contiguous()
     run = product_kernel(g)

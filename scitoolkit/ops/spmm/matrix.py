@@ -162,23 +162,24 @@ class SparseMatrix:
         return self.pointer, self.column, *none
 
     @functools.cached_property
-    def transposed_pattern(self) -> tuple[Tensor, Tensor]:
-        """Pointer and column of the transpose, computed without the order of nonzeros if possible.
+    def transposed_csr(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Transpose in CSR form: pointer, column, and values without derivatives (None: all 1).
 
-        This needs only 4 bytes per nonzero.
+        scipy makes it without the index of each nonzero, which takes 8 bytes per nonzero, as do
+        the rows that the index is sorted from; the peak of a training's memory is here.
         """
-        if self.value is not None or self.nnz > INT32_MAX or self.column.device.type != "cpu":
-            return self.transposed[:2]
-        ones = np.empty(self.nnz, np.int8)  # scipy requires values; they are not used
+        value = None if self.value is None else self.value.detach()
+        in_numpy = value is None or value.dtype in (torch.float32, torch.float64)
+        if not in_numpy or self.nnz > INT32_MAX or self.column.device.type != "cpu":
+            pointer, column, order = self.transposed
+            return pointer, column, None if value is None else value[order]
+        # scipy requires values; those of a pattern are not used.
+        values = np.empty(self.nnz, np.int8) if value is None else value.numpy()
         shape = (self.num_rows, self.num_columns)
         index = (self.column.numpy(), self.pointer.int().numpy())
-        columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
-        return torch.from_numpy(columns.indptr).long(), torch.from_numpy(columns.indices).int()
-
-    @functools.cached_property
-    def transposed_value(self) -> Tensor | None:
-        """Values in the order of the transpose's nonzeros, computed once; None if all are 1."""
-        return None if self.value is None else self.value[self.transposed[2]]
+        made = sp.csr_matrix((values, *index), shape=shape, copy=False).tocsc()
+        pointer, column = torch.from_numpy(made.indptr).long(), torch.from_numpy(made.indices).int()
+        return pointer, column, None if value is None else torch.from_numpy(made.data)
 
     def check_device(self, tensor: Tensor) -> SparseMatrix:
         """Return the matrix if it is on the device of a tensor.

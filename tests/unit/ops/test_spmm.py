@@ -45,6 +45,19 @@ def test_equals_dense_algebra(rows, columns, nnz, width, seed, ones):
     assert torch.allclose(sddmm(a, left, x, backend="reference"), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("nnz", [0, 90])
+@pytest.mark.parametrize("kind", ["ones", torch.float32, torch.float64, torch.bfloat16])
+def test_the_transpose_with_its_values_is_that_of_the_sort(nnz, kind):
+    ones = kind == "ones"
+    a = matrix(9, 13, nnz, dtype=torch.float64 if ones else kind, ones=ones)  # repeated entries too
+    pointer, column, order = a.transposed
+    made_pointer, made_column, value = a.transposed_csr
+    assert torch.equal(made_pointer, pointer)
+    assert torch.equal(made_column, column)
+    assert made_column.dtype == column.dtype
+    assert value is None if ones else torch.equal(value, a.value[order])
+
+
 @pytest.mark.parametrize("width", [1, 5, 16])
 def test_first_and_second_derivatives(width):
     a = matrix(7, 5, 20, seed=2)
