@@ -14,7 +14,7 @@ from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs import ugrid
 from scitoolkit.graphs.graph_set import ENCODINGS
-from scitoolkit.graphs.hetero import merged
+from scitoolkit.graphs.hetero import array_of, merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.numpy_file import DAMAGED
@@ -432,11 +432,8 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
         # The highest number in an edge misses isolated nodes behind it; rows of x or y count them.
         largest = int(index.max()) + 1 if index.size else 0
         return index[0], index[1], lengths[0] if lengths else largest
-    raise DataError(
-        "no edges in the file",
-        where=where,
-        allowed="keys adj_indptr and adj_indices, or edge_index",
-    )
+    allowed = "keys adj_indptr and adj_indices, or edge_index"
+    raise DataError("no edges in the file", where=where, allowed=allowed)
 
 
 def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
@@ -539,12 +536,12 @@ def from_data(
             fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
         )
     read = (*_OF_DATA, *ENCODINGS, *_MASKS)
-    present = {key: v for key in read if (v := getattr(data, key, None)) is not None}
-    arrays = {key: present[key].numpy() for key in _OF_DATA if key in present}
-    features = [present[key].numpy() for key in ("x", *ENCODINGS) if key in present]
+    present = {key: array_of(v) for key in read if (v := getattr(data, key, None)) is not None}
+    arrays = {key: present[key] for key in _OF_DATA if key in present}
+    features = [present[key] for key in ("x", *ENCODINGS) if key in present]
     if len(features) > ("x" in present):
         arrays["x"] = np.column_stack(features)
-    arrays |= {n: present[key].numpy().astype(bool) for key, n in _MASKS.items() if key in present}
+    arrays |= {n: present[key].astype(bool) for key, n in _MASKS.items() if key in present}
     return graph_from_arrays(arrays, where=where, target=target, split=split)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from scitoolkit.core.errors import DataError
 
@@ -13,6 +14,17 @@ Array = np.ndarray
 WHERE = "torch_geometric.data.HeteroData"
 _NODES = ("x", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 _EDGES = ("edge_index",)
+
+
+def array_of(value: Any) -> Array:
+    """Return the values of an entry of a `Data`: also of a sparse tensor, or one on a GPU.
+
+    Example:
+        >>> array_of(torch.eye(2).to_sparse()).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    tensor = torch.as_tensor(value).detach().to_dense().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def merged(data: Any, unknown: float) -> dict[str, Array]:
@@ -46,7 +58,7 @@ def merged(data: Any, unknown: float) -> dict[str, Array]:
     counts = [int(data[kind].num_nodes) for kind in data.node_types]
     first = dict(zip(data.node_types, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
     pairs = [
-        data[kind].edge_index.numpy() + np.array([[first[kind[0]]], [first[kind[2]]]])
+        array_of(data[kind].edge_index) + np.array([[first[kind[0]]], [first[kind[2]]]])
         for kind in data.edge_types
     ]
     if not pairs:
@@ -93,21 +105,21 @@ def _features(data: Any, counts: list[int]) -> Any:
     blocks = []
     for kind, count in zip(data.node_types, counts, strict=True):
         x = data[kind].get("x")
-        own = np.zeros((count, 0), np.float32) if x is None else x.numpy().astype(np.float32)
+        own = np.zeros((count, 0), np.float32) if x is None else array_of(x).astype(np.float32)
         # The column of ones is the bias of the type, and the only input of a type without features.
         blocks.append(sp.csr_matrix(np.concatenate([own, np.ones((count, 1), np.float32)], 1)))
     return sp.block_diag(blocks, format="csr")
 
 
 def _labels(store: Any, begin: int, num_nodes: int, unknown: float) -> dict[str, Array]:
-    y = store["y"].numpy()
+    y = array_of(store["y"])
     dtype = np.result_type(y, np.float32) if np.isnan(unknown) else y.dtype
     every = np.full((num_nodes, *y.shape[1:]), unknown, dtype)
     every[begin : begin + len(y)] = y
     out = {"y": every}
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if store.get(key) is not None:
-            mask = store[key].numpy().astype(bool)
+            mask = array_of(store[key]).astype(bool)
             whole = np.zeros((num_nodes, *mask.shape[1:]), bool)
             whole[begin : begin + len(mask)] = mask
             out[name] = whole

@@ -27,21 +27,21 @@ def run(monkeypatch):
         module = types.ModuleType("tutorial")
         monkeypatch.setitem(sys.modules, "tutorial", module)
         exec(compile(code, "tutorial", "exec"), module.__dict__)
-        return module.accuracy
+        return module.accuracy, module.plain
 
     return execute
 
 
 def test_the_tutorial_runs_and_learns(run):
-    accuracy = run(tutorial())
+    accuracy, plain = run(tutorial())
     assert set(accuracy) == {"Stacked", "Attentive", "ByHand"}
-    assert min(accuracy.values()) > 0.75
+    assert min(plain, *accuracy.values()) > 0.75
 
 
 @pytest.mark.multiproc
 def test_four_processes_learn_what_one_does(run, tmp_path, monkeypatch):
-    code = tutorial().replace("epochs=60", "epochs=4")
-    one = run(code)
+    code = tutorial().replace("epochs=60", "epochs=4").replace("range(60)", "range(1)")
+    one, _ = run(code)
     script = tmp_path / "tutorial_script.py"
     out = tmp_path / "accuracy.json"
     end = f"""

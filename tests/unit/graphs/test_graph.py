@@ -41,6 +41,26 @@ def test_torch_geometric_data(graph):
     assert np.array_equal(made.source, graph.source)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.filterwarnings("ignore:Sparse CSC tensor support is in beta state")
+@pytest.mark.parametrize(
+    "stored", ["to_sparse", "to_sparse_csr", "to_sparse_csc", "requires_grad_", "bfloat16"]
+)
+def test_features_of_any_layout_are_those_of_dense_ones(stored):
+    data = pytest.importorskip("torch_geometric.data", exc_type=ImportError)
+    import torch
+
+    dense = torch.tensor([[0.0, 2.0, 0.0], [1.5, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 0.0, 4.0]])
+    x, ring = getattr(dense.clone(), stored)(), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    made = from_data(data.Data(x=x, edge_index=ring, y=torch.tensor([0, 1, 0, 1])))
+    assert made.num_nodes == 4
+    assert np.array_equal(made.dense_features(np.arange(4)), dense.numpy())
+    several = data.HeteroData()
+    several["a"].x, several["a"].y, several["b"].x = x, torch.tensor([0, 1, 0, 1]), dense
+    several["a", "of", "b"].edge_index = ring
+    assert np.array_equal(from_data(several).dense_features(np.arange(4))[:, :3], dense.numpy())
+
+
 def test_gcn_weights_are_those_of_torch_geometric(graph):
     conv = pytest.importorskip("torch_geometric.nn.conv.gcn_conv", exc_type=ImportError)
     import torch
