@@ -47,7 +47,8 @@ def require_equal_rows(
                 _rows(one, path, array, header(one.file), first, before.repeated)
                 for one, first in ((before, before.count), (after, 0))
             )
-            differ = ((end != begin) & ((end == end) | (begin == begin))).reshape(len(end), -1)
+            both_missing = (end != end) & (begin != begin)  # NaN, of numbers and of times
+            differ = ((end != begin) & ~both_missing).reshape(len(end), -1)
             if differ.any():
                 raise DataError(
                     f"begins at a time within {before.path}, as a restart does, but row "
@@ -67,9 +68,8 @@ def _rows(
     index = {TIME: slice(first, first + count), SIMULATION: max(part.member, 0)}
     key = tuple(index.get(role, slice(None)) for role in array.roles)
     try:
-        with header.format.open_dataset(
-            Path(part.path)
-        ) as stored:  # closed: it may be written again
+        # Closed again: the simulation may still be writing the file.
+        with header.format.open_dataset(Path(part.path)) as stored:
             values = stored[name].variable[key].values
     except READ_ERRORS as error:
         text = " ".join(str(error).split())[:200]
