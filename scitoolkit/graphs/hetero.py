@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from scitoolkit.core.errors import DataError
 
@@ -20,9 +19,12 @@ def array_of(value: Any) -> Array:
     """Return the values of an entry of a `Data`: also of a sparse tensor, or one on a GPU.
 
     Example:
+        >>> import torch
         >>> array_of(torch.eye(2).to_sparse()).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    import torch  # here because `validate` reads graph files without torch
+
     tensor = torch.as_tensor(value).detach().to_dense().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 

@@ -61,6 +61,12 @@ def model_of(parts, **others):
     model = config.build(TYPES)
     graphs = [configuration_graph(frame(seed), TYPES, model.cutoff) for seed in range(2)]
     model.fit_statistics([{**each, "energy": torch.ones(1).double()} for each in graphs])
+    if parts == CASES["few_places"]:
+        # Descriptors of four places are some 1,000 times larger. Unscaled, every tanh of the
+        # fitting network is saturated, 1 - tanh² has no digits left in float32, and the forces of
+        # one frame are 0 whatever the kernels of the descriptor return.
+        with torch.no_grad():
+            model.fitting.weight[0].mul_(1e-3)
     return model.eval(), collate(graphs)
 
 
