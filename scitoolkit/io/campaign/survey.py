@@ -203,13 +203,12 @@ def _named(
             f"the file does not name its dims: {', '.join(names)} is a guess, beside its one time"
         ]
     stated = any(v.shape[:1] in of_times for v in fields)
-    if rank > 3 or (files > 1 and not stated):
-        ways = {2: "time,x or y,x", 3: "time,y,x or z,y,x"}
-        way = ways.get(rank, "time,z,y,x or simulation,time,y,x")
+    if rank > 3 or (rank == 2 and files > 1 and not stated):
+        ways = "time,x or y,x" if rank == 2 else "time,z,y,x or simulation,time,y,x"
         raise DataError(
-            f"{rank} dims without names: {way}?",
+            f"{rank} dims without names: {ways}?",
             where=str(header.path),
-            fix=f"--dims {way.split(' or ')[0]}",
+            fix=f"--dims {ways.split(' or ')[0]}",
         )
     names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
     if not stated:
