@@ -10,6 +10,7 @@ from scitoolkit.io.loader.file_source import FileSource, RowSet
 from scitoolkit.io.loader.order import EpochOrder
 from scitoolkit.io.loader.plan import Planner
 from scitoolkit.io.loader.sample_cache import SampleCache
+from scitoolkit.io.loader.shared_reads import shared_reads
 
 EPOCHS = 2
 
@@ -63,19 +64,19 @@ def explained(loader: Explainable) -> dict[str, Any]:
 
 
 def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
-    """Return (requests, bytes) of this rank's first epochs, and the bytes of the largest step."""
+    """Return (requests, bytes) of this rank's first epochs, and the most bytes read ahead."""
     source = loader.files
     planner = loader.new_planner()
     ahead = SampleCache(source, planner.capacity).ahead()
     epochs, largest = [], 0
     for epoch in range(EPOCHS):
         requests = nbytes = 0
-        for pieces in ahead.reads(planner.plan(epoch), loader.rank, 0, loader.gap_nbytes):
-            for piece in pieces:
+        rows = ahead.needed(planner.plan(epoch), loader.rank, 0)
+        for step in shared_reads(source, rows, loader.gap_nbytes, loader.prefetch):
+            for piece in step.pieces:
                 more = source.rows[piece.name].cost(piece.first, piece.last)
                 requests, nbytes = requests + more[0], nbytes + more[1]
-            nbytes_kept = sum((p.last - p.first) * source.rows[p.name].row_nbytes for p in pieces)
-            largest = max(largest, nbytes_kept)
+            largest = max(largest, step.held)
         epochs.append((requests, nbytes))
     return epochs, largest
 

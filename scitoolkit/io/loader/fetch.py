@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,9 +12,10 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.loader.file_source import FileSource, Piece
+from scitoolkit.io.loader.shared_reads import StepReads, nbytes_of_piece
+from scitoolkit.io.loader.store import scatter
 
 _TASK_BYTES = 4 << 20
-_STEPS_AHEAD = 64
 
 
 @dataclass
@@ -36,11 +37,6 @@ def merge(into: Fetched, other: Fetched) -> None:
         into.values.setdefault(name, []).extend(values)
     for name, errors in other.errors.items():
         into.errors.setdefault(name, []).extend(errors)
-
-
-def pieces_of(source: FileSource, rows: dict[str, np.ndarray], gap_nbytes: float) -> list[Piece]:
-    """Return the pieces to read for the sorted, distinct rows of every variable."""
-    return [p for n, wanted in rows.items() for p in source.rows[n].pieces(wanted, gap_nbytes)]
 
 
 def read_pieces(source: FileSource, pieces: list[Piece]) -> Fetched:
@@ -75,75 +71,85 @@ class ReadAhead:
 
     Args:
         source: of the samples.
-        work: the pieces of every step.
+        work: the reads of every step, from `shared_reads`.
         threads: number of threads that read and decode.
-        budget: maximum bytes of rows in memory, including those of the current step.
+
+    Attributes:
+        peak: most bytes of rows in memory so far, those of the current step included.
     """
 
-    waiting: int
     peak: int
 
-    def __init__(
-        self, source: FileSource, work: Iterator[list[Piece]], threads: int, budget: int
-    ) -> None:
+    def __init__(self, source: FileSource, work: Iterator[StepReads], threads: int) -> None:
         self.source: FileSource = source
-        self.work: Iterator[list[Piece]] = work
+        self.work: Iterator[StepReads] = work
         self.threads: int = threads
-        self.budget: int = budget
         self.pool: ThreadPoolExecutor = ThreadPoolExecutor(threads, thread_name_prefix="loader")
-        self.steps: deque[tuple[list[Future[Fetched]], int]] = deque()
-        self.waiting = self.peak = 0
-        self._upcoming: list[Piece] | None = None
+        self.steps: deque[list[Future[Fetched]]] = deque()
+        self.peak = 0
+        self._upcoming: StepReads | None = None
+        self._submitted = self._done = 0
+        self._current: Fetched = Fetched()
+        # Of a step that is not done: (the step that takes rows of it, variable, rows).
+        self._taken: defaultdict[int, list[tuple[int, str, np.ndarray]]] = defaultdict(list)
+        self._received: defaultdict[int, Fetched] = defaultdict(Fetched)
 
     def next_step(self) -> Fetched:
         """Wait for the reads of the next step and return their results."""
-        # A step that exceeds the budget alone would otherwise never be read.
-        self._submit(at_least=1)
-        futures, _ = self.steps[0]
-        result = Fetched()
-        for future in futures:
-            merge(result, future.result())
-        return result
+        self._submit()
+        self._current = self._received.pop(self._done, Fetched())
+        for future in self.steps[0]:
+            merge(self._current, future.result())
+        return self._current
 
     def done(self) -> None:
-        """Release the rows of the current step."""
-        futures, nbytes = self.steps.popleft()
-        futures.clear()
-        self.waiting -= nbytes
-        self._submit(at_least=0)
+        """Release the rows of the current step that no later one takes."""
+        self.steps.popleft().clear()
+        for taker, name, rows in self._taken.pop(self._done, []):
+            self._hand_over(taker, name, rows)
+        self._current = Fetched()
+        self._done += 1
+        self._submit()
 
-    def _submit(self, at_least: int) -> None:
-        """Submit the steps that fit into the budget, but no fewer than `at_least`."""
-        while len(self.steps) < _STEPS_AHEAD:
+    def _hand_over(self, taker: int, name: str, rows: np.ndarray) -> None:
+        """Copy rows of the current step for a later one; those that failed are read again there."""
+        rowset = self.source.rows[name]
+        values = np.empty((len(rows), *rowset.row_shape), rowset.dtype)
+        results = self._current.values.get(name, [])
+        lost = scatter(results, rows, np.arange(len(rows)), values)
+        if not lost.all():
+            pair = (rows[~lost], values[~lost]) if lost.any() else (rows, values)
+            self._received[taker].values.setdefault(name, []).append(pair)
+
+    def _submit(self) -> None:
+        """Submit the steps whose reads may begin."""
+        while True:
             if self._upcoming is None:
                 self._upcoming = next(self.work, None)
-            if self._upcoming is None:
+                if self._upcoming is None:
+                    return
+                # Before any of the holders is done, also if this step cannot begin yet.
+                for name, (rows, holders) in self._upcoming.taken.items():
+                    for holder in np.unique(holders).tolist():
+                        self._taken[holder].append((self._submitted, name, rows[holders == holder]))
+            if self._upcoming.after > self._done:
                 return
-            pieces = self._upcoming
-            nbytes = sum(self._nbytes(piece) for piece in pieces)
-            if len(self.steps) >= at_least and self.waiting + nbytes > self.budget:
-                return
-            futures = [
-                self.pool.submit(read_pieces, self.source, task)
-                for task in self._tasks(pieces, nbytes)
-            ]
-            self.steps.append((futures, nbytes))
+            tasks = self._tasks(self._upcoming.pieces)
+            self.steps.append([self.pool.submit(read_pieces, self.source, task) for task in tasks])
+            self.peak = max(self.peak, self._upcoming.held)
+            self._submitted += 1
             self._upcoming = None
-            self.waiting += nbytes
-            self.peak = max(self.peak, self.waiting)
 
-    def _nbytes(self, piece: Piece) -> int:
-        return (piece.last - piece.first) * self.source.rows[piece.name].row_nbytes
-
-    def _tasks(self, pieces: list[Piece], nbytes: int) -> Iterator[list[Piece]]:
+    def _tasks(self, pieces: list[Piece]) -> Iterator[list[Piece]]:
         """Group pieces into tasks, because submitting a task costs as much as a small read."""
+        sizes = [nbytes_of_piece(self.source, piece) for piece in pieces]
         # Two tasks for each thread, so that one slow piece does not leave the other threads idle.
-        size = min(_TASK_BYTES, max(1, nbytes // (2 * self.threads)))
+        size = min(_TASK_BYTES, max(1, sum(sizes) // (2 * self.threads)))
         task: list[Piece] = []
         total = 0
-        for piece in pieces:
+        for piece, nbytes in zip(pieces, sizes, strict=True):
             task.append(piece)
-            total += self._nbytes(piece)
+            total += nbytes
             if total >= size:
                 yield task
                 task, total = [], 0

@@ -29,6 +29,7 @@ from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
 from scitoolkit.io.loader.rows import UNWRITTEN_FIX
 from scitoolkit.io.loader.sample_cache import SampleCache
+from scitoolkit.io.loader.shared_reads import shared_reads
 from scitoolkit.io.loader.sizes import nbytes_of
 
 SHUFFLES = ("exact", "block", False)
@@ -55,7 +56,7 @@ class PlannedLoader(CursorLoader):
         rank: this process; from torch.distributed by default.
         world_size: number of processes; must divide `batch_size`.
         threads: number of threads that read and decode.
-        prefetch: memory for read-ahead, bytes or "256MiB".
+        prefetch: memory for read-ahead, bytes or "256MiB"; steps in it share their rows.
         pin_memory: assemble batches in page-locked memory, so that
             `tensor.to("cuda", non_blocking=True)` is asynchronous; by default if there is a GPU.
 
@@ -147,8 +148,9 @@ class PlannedLoader(CursorLoader):
         if self.world_size > 1:
             mine = {"data": self._fingerprint, "epoch": epoch, "step": step, "plan": plan.digest()}
             require_agreement(mine, self.world_size)
-        work = self.holdings.ahead().reads(plan, self.rank, step, self.gap_nbytes)
-        reader = ReadAhead(self.files, work, self.threads, self.prefetch)
+        rows = self.holdings.ahead().needed(plan, self.rank, step)
+        work = shared_reads(self.files, rows, self.gap_nbytes, self.prefetch)
+        reader = ReadAhead(self.files, work, self.threads)
         self._position = None
         try:
             for number, doing in enumerate(plan.steps(self.rank, step), step):

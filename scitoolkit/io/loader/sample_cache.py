@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scitoolkit.io.loader.fallbacks import SampleFallbacks
-from scitoolkit.io.loader.fetch import Fetched, merge, pieces_of, read_pieces
-from scitoolkit.io.loader.file_source import FileSource, Piece
+from scitoolkit.io.loader.fetch import Fetched, merge, read_pieces
+from scitoolkit.io.loader.file_source import FileSource
 from scitoolkit.io.loader.plan import EpochPlan, LoaderStep
+from scitoolkit.io.loader.shared_reads import pieces_of
 from scitoolkit.io.loader.store import RowBuffer, copy_rows, scatter
 
 
@@ -28,10 +29,8 @@ class CacheForecast:
     held: np.ndarray
     counts: dict[str, np.ndarray]
 
-    def reads(
-        self, plan: EpochPlan, rank: int, start: int, gap_nbytes: float
-    ) -> Iterator[list[Piece]]:
-        """Yield the pieces to read for each step from `start` on."""
+    def needed(self, plan: EpochPlan, rank: int, start: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield {variable: rows that are not in the cache}, for each step from `start` on."""
         for step in plan.steps(rank, start):
             enter = step.add[~self.held[step.add]]
             union = np.concatenate([step.samples, enter])
@@ -44,7 +43,7 @@ class CacheForecast:
                 np.add.at(count, self.source.rows_of(name, enter).ravel(), 1)
             self.held[step.drop] = False
             self.held[enter] = True
-            yield pieces_of(self.source, rows, gap_nbytes)
+            yield rows
 
 
 class SampleCache:

@@ -23,6 +23,7 @@ from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
 from scitoolkit.training.traffic import Traffic
+from tests.helpers.graph_parts import to_prove
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 from torch_geometric import utils as pyg_utils  # noqa: E402
@@ -148,12 +149,6 @@ MODELS = {
     "order": lambda: Between(Function(lambda x: x[x[:, 0].argsort()])),
     **{f"{r} onto sources": lambda r=r: Function(onto_sources(r)) for r in REDUCTIONS},
 }
-
-
-def to_prove(graph, size):
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
-    part.grid = ProcessGrid(size)
-    return part
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -709,81 +704,6 @@ def test_a_plain_number_of_local_rows_is_refused_on_large_graphs(larger_graph, m
     model = OnSections(lambda h, e: h * (2.0 if count(h, e) > 150 else 1.0))
     with pytest.raises(ConfigError, match=rf"takes {re.escape(what)}.* at test_proof.py:\d+, the"):
         on_a_graph_that_is_not_compared(model, larger_graph, monkeypatch)
-
-
-class Ranked(nn.Module):
-    """Sorts the nodes, and puts them back by the places they had."""
-
-    def __init__(self):
-        super().__init__()
-        self.lin, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
-
-    def forward(self, h):
-        order = h[:, 0].argsort()
-        sums = nn.functional.dropout(self.norm(self.lin(h[order])), 0.5, self.training).cumsum(0)
-        out = torch.empty_like(sums)
-        out[order] = sums
-        return out / h.size(0)
-
-
-class WithPlaces(nn.Module):
-    """A module whose functions refer to places among all nodes, once or in a list."""
-
-    def __init__(self, many=1):
-        super().__init__()
-        self.first, self.last = pyg.SAGEConv(6, 6), pyg.SAGEConv(6, 3)
-        self.middle = nn.ModuleList(Ranked() for _ in range(many))
-
-    def forward(self, x, edge_index):
-        h = self.first(x, edge_index).tanh()
-        for module in self.middle:
-            h = module(h)
-        return self.last(h, edge_index)
-
-
-class SGFormer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.model = pyg.SGFormer(6, 8, 3)
-
-    def forward(self, x, edge_index):
-        return self.model(x, edge_index, torch.zeros(x.size(0), dtype=torch.long))
-
-
-@pytest.mark.parametrize(
-    ("make", "whole"),
-    [
-        (WithPlaces, ("middle.0",)),
-        (lambda: WithPlaces(2), ("middle.0", "middle.1")),
-        (SGFormer, ("model.trans_conv",)),
-    ],
-)
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_modules_that_need_the_places_of_all_nodes_run_on_all_rows(graph, make, whole, ranks):
-    torch.manual_seed(0)
-    model = make()
-    proof = prove(model, to_prove(graph, ranks))
-    assert proof.error < LIMIT
-    assert proof.whole == whole
-    assert prove(model, to_prove(graph, 1)).whole == ()
-
-
-def test_dropout_on_all_rows_is_the_same_on_every_process(graph):
-    torch.manual_seed(0)
-    model, owner = WithPlaces(), np.arange(graph.num_nodes) % 2
-    x = torch.from_numpy(graph.features)
-
-    def outputs(ranks, owner, whole):
-        part = GraphPart(graph, owner, ProcessGrid(ranks.size), ranks)
-        own = distribute(copy.deepcopy(model).double(), part, whole=whole)
-        with dropout_by_node(3), torch.no_grad():
-            out = torch.zeros(graph.num_nodes, 3, dtype=torch.float64)
-            out[part.nodes] = own(x[part.nodes].double())
-        return out
-
-    first, second = run_ranks(2, lambda ranks: outputs(ranks, owner, ("middle.0",)), Traffic)
-    alone = outputs(SingleProcess(), 0 * owner, ("middle.0",))
-    torch.testing.assert_close(first + second, alone, rtol=1e-9, atol=1e-12)
 
 
 class Reversible(nn.Module):

@@ -1,0 +1,17 @@
+"""Parts of graphs for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.grid import ProcessGrid
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.training.ranks.communicator import SingleProcess
+
+
+def to_prove(graph: Graph, size: int) -> GraphPart:
+    """Return a whole graph as the part of one process, to be proven on `size` simulated ranks."""
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), ProcessGrid(1), SingleProcess())
+    part.grid = ProcessGrid(size)
+    return part
