@@ -22,11 +22,7 @@ from scitoolkit.ops.codegen import load_library
 from scitoolkit.ops.codegen.compile import read
 
 # Without contraction, because encoder and decoder must round identically on all machines.
-# Without vectors of neighbouring statements, which take the states of the entropy coder apart.
-FLAGS = (
-    *("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
-    "-fno-tree-slp-vectorize",
-)
+FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {"f4": ("float", "32", 8), "f8": ("double", "64", 4)}
 PER_TYPE = (
     "sck_capacity",

@@ -209,8 +209,15 @@ static inline __attribute__((always_inline)) uint16_t *push_token(uint32_t *x, c
     *x = s + code->start + q * (TOTAL - f);  /* (q << SCALE) + (s - q f) + start */
     return w - full;
 }
+/* GCC would put the eight states into vectors and take them out again one by one. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define IN_REGISTERS __attribute__((optimize("no-tree-slp-vectorize")))
+#else
+#define IN_REGISTERS
+#endif
+
 /* Code tokens from the last to the first; return the first of the words, which end at `w`. */
-static uint16_t *push_tokens(uint32_t *states, const token_code *code, const uint16_t *index,
+IN_REGISTERS static uint16_t *push_tokens(uint32_t *states, const token_code *code, const uint16_t *index,
                              int64_t count, uint16_t *w) {
     uint32_t x[STATES];
     int64_t i = count;
@@ -295,7 +302,7 @@ static inline __attribute__((always_inline)) const uint8_t *pop_token(
     return at + 2 * need;
 }
 /* Decode the tokens of a row; return whether the words suffice. */
-static int pop_tokens(decoding *d, int64_t n) {
+IN_REGISTERS static int pop_tokens(decoding *d, int64_t n) {
     const uint8_t *at = d->at, *const busy = d->busy;
     uint8_t *const token = d->token;
     const uint32_t *const entries = d->entries;
