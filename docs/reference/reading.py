@@ -131,7 +131,8 @@ are joined member by member if the times continue, and components and members ha
 differs is refused with both values. Files of one time each follow the times in them, else the
 last number of their names; a missing number is a gap, as a missing time is. Restarts, files that
 differ in a number and hold the last rows of the one before again, are one simulation without these
-rows if the values of both are equal, and refused if not. Iterations of openPMD are compared in the
+rows if the values of both are equal, and refused if not; so are rows that one file holds twice,
+where its time goes back. Iterations of openPMD are compared in the
 same way, with places and units in SI: windows that move, and factors that change, are refused.
 
 ## The same quantity in all files
