@@ -16,9 +16,11 @@ from scitoolkit.deploy.loops import Body, loop_text
 from scitoolkit.deploy.lowering.along import ALONG, along
 from scitoolkit.deploy.lowering.elementwise import dtype_of, literal
 from scitoolkit.deploy.lowering.padding import padded
-from scitoolkit.deploy.values import Expr, Value, View, contiguous, numel
+from scitoolkit.deploy.values import C_TYPES, Expr, Value, View, contiguous, numel
 
 _START = {"sum": "0", "prod": "1", "any": "0", "amax": "-INFINITY", "amin": "INFINITY"}
+# Infinity as an integer is undefined in C. Truth values, 0 or 1, are kept as integers.
+_START_OF_INTEGERS = {**_START, "amax": "{0}_MIN", "amin": "{0}_MAX"}
 _NEXT = {
     "sum": "{total} + {x}",
     "prod": "{total} * {x}",
@@ -97,8 +99,9 @@ def reduced(
     out = builder.new(tuple(x.shape[d] for d in remaining), x.dtype)
     strides = {d: out.strides[k] for k, d in enumerate(remaining)}
     into = View(out.buffer, x.shape, tuple(strides.get(d, 0) for d in range(len(x.shape))))
-    start = Expr(_START[name], (), out.shape, x.dtype)
-    builder.store(start, out)
+    starts = _START if x.dtype.startswith("float") else _START_OF_INTEGERS
+    macro = C_TYPES[x.dtype].removesuffix("_t").upper()  # INT64_MIN and its kin of stdint.h
+    builder.store(Expr(starts[name].replace("{0}", macro), (), out.shape, x.dtype), out)
     body = Body(into)
     line = _NEXT[name].format(total="{into}", x=body.load(x))
     text = loop_text(

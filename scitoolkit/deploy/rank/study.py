@@ -167,6 +167,7 @@ def study(
             "low rank applies to linear layers and convolutions without groups, and this "
             "surrogate calls none",
             where="time_share",
+            allowed="layers called as modules; weights given to functional.linear stay as they are",
             fix="leave time_share out",
         )
     moments = _moments(root, functions, typical, {n: candidates[n] for n in shapes})

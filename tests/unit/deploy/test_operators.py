@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -281,3 +283,17 @@ def test_reductions_of_all_dims_of_an_array_that_samples_share(tmp_path):
     outputs = [ArraySpec(f"y{k}", ("k",), (3,)) for k in range(18)]
     function = TracedFunction(Call(reduced), inputs, outputs)
     assert export([function], tmp_path / "m.so")["largest_difference"] < 1e-6
+
+
+def test_extremes_of_integers_start_from_integers(tmp_path):
+    """Infinity converted to an integer is undefined in C: it depends on flags and processor."""
+
+    def extremes(x):
+        whole = 10 * x
+        return (whole.int().amax(1) + 2 * whole.long().amin(1) + (x > 0).amax(1)).float()[:, None]
+
+    function = TracedFunction(
+        Call(extremes), [ArraySpec("x", ("k",), (5,))], [ArraySpec("y", ("one",), (1,))]
+    )
+    assert export([function], tmp_path / "m.c")["largest_difference"] < 1e-6
+    assert not re.search(r"= -?INFINITY;", (tmp_path / "m.c").read_text(encoding="utf-8"))
