@@ -239,7 +239,7 @@ class Pool:
         counts = pool_core.Counts()
         self._core.stk_pool_statistics(self._pool, ctypes.byref(counts))
         own = {"batches": self._batches, "queued": self._queued, "models": len(self._surrogates)}
-        return {name: getattr(counts, name) for name, _ in counts._fields_} | own
+        return {name: int(getattr(counts, name)) for name in pool_core.COUNTS} | own
 
     def close(self, *, finish: bool = True) -> None:
         """Close the pool after answering waiting requests; `finish=False` cancels them."""

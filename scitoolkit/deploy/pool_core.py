@@ -25,16 +25,16 @@ _ARGUMENTS = {
 _RESULTS = {"free": None, "about": _TEXT, "statistics": None, "error": _TEXT}
 
 
+COUNTS = (
+    *("calls", "hits", "loads", "evictions", "failures", "models"),
+    *("resident_bytes", "held_bytes", "budget_bytes"),
+)
+
+
 class Counts(ctypes.Structure):
     """Counts of a pool: `stk_pool_counts`."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_int64)
-        for name in (
-            *("calls", "hits", "loads", "evictions", "failures", "models"),
-            *("resident_bytes", "held_bytes", "budget_bytes"),
-        )
-    )
+    _fields_ = tuple((name, ctypes.c_int64) for name in COUNTS)
 
 
 @functools.cache

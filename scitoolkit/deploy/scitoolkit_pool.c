@@ -184,7 +184,7 @@ typedef struct {
   identity at;
 } header;
 
-static uint32_t crc_table[8][256];
+static uint32_t crc_table[16][256];
 
 static void make_crc_table(void) {
   for (uint32_t k = 0; k < 256; k++) {
@@ -192,24 +192,22 @@ static void make_crc_table(void) {
     for (int bit = 0; bit < 8; bit++) value = value & 1 ? 0xEDB88320u ^ value >> 1 : value >> 1;
     crc_table[0][k] = value;
   }
-  for (int later = 1; later < 8; later++)
+  for (int later = 1; later < 16; later++)
     for (int k = 0; k < 256; k++) {
       const uint32_t value = crc_table[later - 1][k];
       crc_table[later][k] = crc_table[0][value & 255] ^ value >> 8;
     }
 }
 
-/* CRC-32 of bytes, eight at a time. */
+/* CRC-32 of bytes, 16 at a time. */
 static uint32_t crc32_of(const unsigned char *data, int64_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, make_crc_table);
   uint32_t out = 0xFFFFFFFFu;
-  for (; size >= 8; size -= 8, data += 8) {
+  for (; size >= 16; size -= 16, data += 16) {
     uint32_t next = 0;
-    for (int k = 0; k < 4; k++) {
-      next ^= crc_table[7 - k][(out >> 8 * k & 255) ^ data[k]];
-      next ^= crc_table[3 - k][data[4 + k]];
-    }
+    for (int k = 0; k < 4; k++) next ^= crc_table[15 - k][(out >> 8 * k & 255) ^ data[k]];
+    for (int k = 4; k < 16; k++) next ^= crc_table[15 - k][data[k]];
     out = next;
   }
   for (; size > 0; size--) out = crc_table[0][(out ^ *data++) & 255] ^ out >> 8;
