@@ -419,10 +419,12 @@ static void free_blocks(block *first) {
   }
 }
 
-static void forget_first(stk_pool *pool) {
-  wish *gone = pool->ahead;
-  pool->ahead = gone->next;
-  free(gone);
+static void free_wishes(wish *first) {
+  while (first) {
+    wish *gone = first;
+    first = gone->next;
+    free(gone);
+  }
 }
 
 static void free_shell(shell *gone) {
@@ -444,7 +446,7 @@ void stk_pool_free(stk_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
     pthread_join(pool->reader, NULL);
   }
-  while (pool->ahead) forget_first(pool);
+  free_wishes(pool->ahead);
   for (int k = 0; k < SLOTS; k++)
     while (pool->slots[k]) {
       entry *gone = pool->slots[k];
@@ -846,6 +848,12 @@ static int bring(stk_pool *pool, const char *name, entry **found) {
 
 /* ---- reading in advance ---- */
 
+static void forget_first(stk_pool *pool) {
+  wish *gone = pool->ahead;
+  pool->ahead = gone->next;
+  free(gone);
+}
+
 static void *read_ahead(void *given) {
   stk_pool *pool = given;
   pthread_mutex_lock(&pool->lock);
@@ -895,11 +903,10 @@ int stk_pool_prefetch(stk_pool *pool, const char *const *names, int number_of_na
     }
   }
   if (!status && number_of_names) status = start_reader(pool);
-  if (!number_of_names || status) { /* forget those of before, or of this call */
-    wish *before = pool->ahead;
-    if (status) pool->ahead = first;
-    while (pool->ahead) forget_first(pool);
-    if (status) pool->ahead = before;
+  if (status) free_wishes(first);
+  else if (!number_of_names) {
+    free_wishes(pool->ahead);
+    pool->ahead = NULL;
   } else {
     wish **end = &pool->ahead;
     while (*end) end = &(*end)->next;

@@ -84,7 +84,8 @@ int main(int count, char **given) {
   }
   for (int k = 0; k < THREADS; k++) pthread_join(threads[k], NULL);
   stk_pool_statistics(small, &counts);
-  if (counts.resident_bytes > counts.held_bytes || counts.held_bytes > counts.budget_bytes) return printf("over the budget\n"), 1;
+  if (counts.resident_bytes > counts.held_bytes || counts.held_bytes > counts.budget_bytes)
+    return printf("over the budget\n"), 1;
 
   float y[OUTPUTS], x[INPUTS] = {0};
   const float *in[] = {x, x};
