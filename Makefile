@@ -20,7 +20,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-files tests of files by yt, cfgrib, Icechunk and S3, in their environment"
+	@echo "make test-files tests of files by yt, pymech, cfgrib, Icechunk and S3, in their environment"
 	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, statsforecast, i-PI, torch-sim, in their environments, and test-files"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
@@ -111,7 +111,7 @@ $(PEERS)/trackers/.installed: constraints.txt
 
 $(PEERS)/files/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) -e '.[dev,grib,adaptive,icechunk,s3]' 'moto[server]'
+	$(@D)/bin/$(PIP) -e '.[dev,grib,adaptive,nek5000,icechunk,s3]' 'moto[server]'
 	touch $@
 
 $(PEERS)/series/.installed: constraints.txt

@@ -10,7 +10,8 @@ from pathlib import Path
 from scitoolkit.core.remote import PROTOCOLS
 from scitoolkit.io import roles, variable_roles
 from scitoolkit.io.campaign.layouts import NEVER_LEARNED, Plain
-from scitoolkit.io.campaign.more_layouts import LAYOUTS, BlockedGrid
+from scitoolkit.io.campaign.more_layouts import LAYOUTS
+from scitoolkit.io.campaign.no_grid import PROGRAMS, NoGrid
 from scitoolkit.io.formats.base import formats
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -60,11 +61,19 @@ In this order; the first that decides, counts.
 |---|---|
 {names}
 
-Any other dim is a dim of the grid. Beside a time by attributes, a dim that is merely called
+Any other dim is a dim of the grid; of more than three, `init` selects the entry of those with one.
+Beside a time by attributes, a dim that is merely called
 `step` or `date` is not a second time. Two times by attributes, or by names alone, are refused;
 `init emulate --sample-dim` says which counts. Times may be text (`Times` of WRF, ISO 8601).
-Values on numbered cells (latitudes and longitudes along one dim, `CDI_grid_type: unstructured`,
-UGRID's `mesh`) are refused as grids.
+Values on numbered cells are refused as grids unless `data.grid` names the dim: latitudes and
+longitudes, or any `NAMEx` and `NAMEy`, along one dim; `CDI_grid_type: unstructured`; UGRID's
+`mesh`; a table of whole numbers with 3 to 8 nodes for each cell; last the names {cells}.
+
+Refused by the name of the program, with the way to a file that can be read: {programs}.
+
+Dims of HDF5 and `.npy` without names are a guess that `init` writes down: (time, y, x) or
+(time, x); (z, y, x) in files with one time each. It asks for `--dims` where both are possible, and
+refuses arrays that differ in a number only, which look like times of one variable.
 
 `init graph` takes a NetCDF file with a mesh by UGRID (`cf_role: mesh_topology`, triangles and
 other polygons, `start_index` 0 or 1, either order of the connectivity). Nodes or faces are the
@@ -122,7 +131,8 @@ are joined member by member if the times continue, and components and members ha
 differs is refused with both values. Files of one time each follow the times in them, else the
 last number of their names; a missing number is a gap, as a missing time is. Restarts, files that
 differ in a number and hold the last rows of the one before again, are one simulation without these
-rows if the values of both are equal, and refused if not. Iterations of openPMD are compared in the
+rows if the values of both are equal, and refused if not; so are rows that one file holds twice,
+where its time goes back. Iterations of openPMD are compared in the
 same way, with places and units in SI: windows that move, and factors that change, are refused.
 
 ## The same quantity in all files
@@ -183,13 +193,15 @@ def reading_page() -> str:
         layouts="\n".join(
             f"| {layout.name} | {_summary(layout)} |"
             for layout in (*LAYOUTS, Plain)
-            if not issubclass(layout, BlockedGrid)
+            if layout is not NoGrid
         ),
         latitude_units=_codes(u for u in sorted(roles.LATITUDE_UNITS) if u.endswith("_north")),
         longitude_units=_codes(u for u in sorted(roles.LONGITUDE_UNITS) if u.endswith("_east")),
         standard_names=_codes(roles.STANDARD_NAMES),
         names="\n".join(f"| {role} | {_codes(known)} |" for role, known in names.items()),
         references=_codes(naming),
+        cells=_codes(roles.CELL_NAMES),
+        programs=", ".join(program.name for program in PROGRAMS),
         holes=f"Of {holes['holes']} random holes, {holes['delivered']} were delivered and "
         f"{holes['not_named']} not named; of {holes['whole']} whole files, "
         f"{holes['whole_refused']} were refused (`benchmarks/run.py holes`).",

@@ -158,7 +158,9 @@ def compress_within(
     # The bound is derived from the range as written, as a reader derives it: native codecs decode
     # with multiples of the bound, and another last digit would decode to other values.
     header["range"] = [_written(low, native.dtype), _written(high, native.dtype)]
-    prepared = PreparedField(native, filled(native, special), special, missing, fixed)
+    work = filled(native, special)
+    span = (float(work.min()), float(work.max())) if extent else (low, high)
+    prepared = PreparedField(native, work, span, special, missing, fixed)
     if asked.mode == "psnr":
         stream = _reach_psnr(prepared, header, options, asked, (low, high))
     else:
@@ -177,6 +179,7 @@ class PreparedField:
     Args:
         native: values in native byte order.
         work: values in the working dtype, special points filled.
+        span: smallest and largest value of `work`.
         special: True where values are restored bit for bit; None if there are none.
         missing: missing values, to which no valid point may decode.
         fixed: sections that every stream of the array has.
@@ -184,6 +187,7 @@ class PreparedField:
 
     native: np.ndarray
     work: np.ndarray
+    span: tuple[float, float]
     special: np.ndarray | None
     missing: MissingValues
     fixed: dict[str, bytes]
@@ -204,7 +208,7 @@ def _bounded(
 ) -> bytes | None:
     """Return the verified stream, or None if only lossless coding keeps the bound."""
     work = prepared.work
-    low, high = float(work.min()), float(work.max())
+    low, high = span = prepared.span
     # Bins narrower than an ulp cannot be represented in the dtype. Equal values need no bins and
     # are coded as a constant at any bound.
     if low != high and not _ulp(low, high, work.dtype) <= error_bound < math.inf:
@@ -217,10 +221,12 @@ def _bounded(
     log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
     # A point-wise relative bound of a value is an absolute bound of its logarithm.
     values = work if log_field is None else log_field.logarithm
+    if log_field is not None:
+        span = (float(values.min()), float(values.max()))
     sections = {**prepared.fixed, **({} if log_field is None else log_field.sections())}
     if prepared.special is not None:
         sections["mask"] = encode_mask(prepared.native, prepared.special)
-    middle, exponent = _constant(values, error_bound), 0
+    middle, exponent = _constant(*span, values.dtype, error_bound), 0
     best: Encoded | None
     if middle is not None:
         best = Encoded({"base": {"name": "constant", "value": middle}}, {"base": b""}, values)
@@ -405,12 +411,11 @@ def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     return np.ascontiguousarray(work[tuple(nearest)])
 
 
-def _constant(values: np.ndarray, error_bound: float) -> float | None:
-    """Return the value that approximates all others within the bound, or None."""
-    low, high = float(values.min()), float(values.max())
+def _constant(low: float, high: float, dtype: np.dtype, error_bound: float) -> float | None:
+    """Return the value that approximates those from low to high within the bound, or None."""
     # Halves are added because the sum of two large values overflows. The middle is rounded to the
     # dtype before the test: the rounded number is what is stored.
-    middle = low if low == high else float(values.dtype.type(0.5 * low + 0.5 * high))
+    middle = low if low == high else float(dtype.type(0.5 * low + 0.5 * high))
     inside = max(middle - low, high - middle) <= error_bound
     return middle if inside else None
 

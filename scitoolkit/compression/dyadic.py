@@ -17,12 +17,11 @@ Source: Daubechies & Sweldens 1998, doi:10.1007/BF02476026 (lifting); Mahoney 20
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import extents, folded
 from scitoolkit.compression.native.library import call, check
 
 MAX_STEPS = 2**28
@@ -86,21 +85,9 @@ def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndar
     Raises:
         DataError: the data are truncated.
     """
-    dims = folded(shape)
-    integers = np.empty(dims, np.int32)
-    packed = np.frombuffer(data, np.uint8)
-    check(
-        call(
-            "sck_scan",
-            np.dtype(np.float32),
-            pointer(extents(dims)),
-            None,
-            pointer(integers),
-            ctypes.c_double(0),
-            pointer(packed),
-            ctypes.c_int64(packed.size),
-        )
-    )
+    dims, packed = extents(folded(shape)), np.frombuffer(data, np.uint8)
+    integers, kind = np.empty(dims, np.int32), np.dtype(np.float32)
+    check(call("sck_scan", kind, dims, None, integers, 0.0, packed, packed.size))
     return integers.reshape(shape)
 
 
@@ -140,16 +127,7 @@ def _reconstruct(
 ) -> np.ndarray:
     out = np.empty(folded(shape), dtype)
     one, more = (s / SHRINK_UNIT for s in stream.shrink)
-    call(
-        "sck_dequantise",
-        dtype,
-        ctypes.c_int64(out.size),
-        pointer(integers),
-        pointer(out),
-        ctypes.c_double(stream.step),
-        ctypes.c_double(one),
-        ctypes.c_double(more),
-    )
+    call("sck_dequantise", dtype, out.size, integers, out, float(stream.step), one, more)
     _wavelet(out, inverse=True)
     out += dtype.type(stream.offset)
     return out.reshape(shape)
@@ -158,14 +136,7 @@ def _reconstruct(
 def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
     """Return the mean reduction of a coefficient below its integer, for magnitude 1 and above."""
     sums = np.zeros(4)
-    call(
-        "sck_centroids",
-        wanted.dtype,
-        ctypes.c_int64(wanted.size),
-        pointer(wanted),
-        pointer(integers),
-        pointer(sums),
-    )
+    call("sck_centroids", wanted.dtype, wanted.size, wanted, integers, sums)
     units = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
     one, more = (min(max(s, -127), 127) for s in units)
     return one, more
@@ -174,25 +145,11 @@ def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
 def _scan(wanted: np.ndarray, rate_weight: float) -> tuple[np.ndarray, bytes]:
     integers = np.empty(wanted.shape, np.int32)
     buffer = np.empty(1024 + 5 * wanted.size, np.uint8)
-    used = call(
-        "sck_scan",
-        wanted.dtype,
-        pointer(extents(wanted.shape)),
-        pointer(wanted),
-        pointer(integers),
-        ctypes.c_double(rate_weight),
-        pointer(buffer),
-        ctypes.c_int64(buffer.size),
-    )
+    dims, weight = extents(wanted.shape), float(rate_weight)
+    used = call("sck_scan", wanted.dtype, dims, wanted, integers, weight, buffer, buffer.size)
     check(used)
     return integers, buffer[:used].tobytes()
 
 
 def _wavelet(values: np.ndarray, *, inverse: bool) -> None:
-    call(
-        "sck_wavelet",
-        values.dtype,
-        pointer(extents(values.shape)),
-        pointer(values),
-        ctypes.c_int64(inverse),
-    )
+    call("sck_wavelet", values.dtype, extents(values.shape), values, inverse)

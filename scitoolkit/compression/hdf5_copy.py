@@ -7,7 +7,8 @@ except that references and hard links point to the objects of the copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -104,7 +105,8 @@ class Hdf5Copy:
         for source, target, without in self._attributes:
             self._copy_attributes(source, target, without)
         for old, new in self._references:
-            new[...] = self._redirected(old[()])
+            with _named(old.name, old.id.get_type()):
+                self._redirect(old, new)
         del self.target[_TYPES]
 
     def type_of(self, item: h5py.Dataset) -> h5t.TypeID:
@@ -199,7 +201,9 @@ class Hdf5Copy:
     def _copy_attributes(self, source: Any, target: Any, without: frozenset[str]) -> None:
         for name in source.attrs:
             if name not in without:
-                self._copy_attribute(h5a.open(source.id, _encoded(name)), target, name)
+                old = h5a.open(source.id, _encoded(name))
+                with _named(f"{source.name}: attribute {name}", old.get_type()):
+                    self._copy_attribute(old, target, name)
 
     def _copy_attribute(self, old: h5a.AttrID, target: Any, name: str) -> None:
         kind, space = old.get_type(), old.get_space()
@@ -217,6 +221,18 @@ class Hdf5Copy:
         raw = np.empty(old.shape, np.dtype((np.void, kind.get_size())))
         old.read(raw, mtype=kind)
         new.write(raw, mtype=kind)
+
+    def _redirect(self, old: h5py.Dataset, new: h5py.Dataset) -> None:
+        """Write the values of a dataset with references to the objects of the copy."""
+        values = np.empty(old.shape, old.dtype)  # old[()] of one compound is no array
+        old.id.read(h5s.ALL, h5s.ALL, values)
+        values = self._redirected(values)
+        if old.id.get_type().get_class() != h5t.VLEN or not old.shape:
+            new[...] = values
+            return
+        # h5py converts references within lists only for one list at a time.
+        for index in np.ndindex(old.shape):
+            new[index] = values[index]
 
     def _redirected(self, value: Any) -> Any:
         """Redirect references, also within arrays and compounds, to the objects of the copy."""
@@ -242,6 +258,24 @@ class Hdf5Copy:
             return h5r.create(self.target.id, _encoded(place), h5r.OBJECT)
         region = h5r.get_region(old, self.source.id)
         return h5r.create(self.target.id, _encoded(place), h5r.DATASET_REGION, region)
+
+
+@contextlib.contextmanager
+def _named(where: str, kind: h5t.TypeID) -> Iterator[None]:
+    """Raise DataError with a place for types that h5py cannot convert, or ends the process on."""
+    refused = DataError(
+        "references, or lists of values, of a type that h5py cannot convert",
+        where=where,
+        fix="compress a copy of the file without it",
+    )
+    if any(listed and part.equal(h5t.STD_REF_DSETREG) for part, listed in _parts(kind)):
+        raise refused
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError) as error:
+        if not _holds(kind, h5t.REFERENCE, h5t.VLEN):
+            raise
+        raise refused from error
 
 
 def create_like(
@@ -298,16 +332,20 @@ def usable(code: int) -> bool:
 
 def _holds(kind: h5t.TypeID, *wanted: int) -> bool:
     """Return whether a datatype, or a part of it, is of a class; variable strings are VLEN."""
-    type_class = kind.get_class()
-    if type_class in wanted:
-        return True
-    if type_class == h5t.STRING:
-        return h5t.VLEN in wanted and bool(kind.is_variable_str())
-    if type_class in (h5t.VLEN, h5t.ARRAY):
-        return _holds(kind.get_super(), *wanted)
-    if type_class != h5t.COMPOUND:
-        return False
-    return any(_holds(kind.get_member_type(i), *wanted) for i in range(kind.get_nmembers()))
+    return any(part.get_class() in wanted for part, _ in _parts(kind)) or (
+        h5t.VLEN in wanted
+        and any(p.get_class() == h5t.STRING and p.is_variable_str() for p, _ in _parts(kind))
+    )
+
+
+def _parts(kind: h5t.TypeID, in_list: bool = False) -> Iterator[tuple[h5t.TypeID, bool]]:
+    """Yield a datatype and those that it consists of, and whether each is within a list (VLEN)."""
+    yield kind, in_list
+    if kind.get_class() in (h5t.VLEN, h5t.ARRAY):
+        yield from _parts(kind.get_super(), in_list or kind.get_class() == h5t.VLEN)
+    elif kind.get_class() == h5t.COMPOUND:
+        for i in range(kind.get_nmembers()):
+            yield from _parts(kind.get_member_type(i), in_list)
 
 
 def _user_block(source: h5py.File, size: int) -> bytes:

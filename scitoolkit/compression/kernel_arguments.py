@@ -31,3 +31,19 @@ def pointer(array: np.ndarray) -> ctypes.c_void_p:
     address = ctypes.c_void_p(array.ctypes.data)
     address.array = array  # type: ignore[attr-defined]
     return address
+
+
+def as_argument(value: object) -> object:
+    """Return the argument of a kernel: an address of an array, an int64 or a double of a number.
+
+    Others, such as None (NULL), are returned as they are.
+
+    Example:
+        >>> as_argument(3), as_argument(0.5), as_argument(None)
+        (c_long(3), c_double(0.5), None)
+    """
+    if isinstance(value, np.ndarray):
+        return pointer(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value)
+    return ctypes.c_int64(int(value)) if isinstance(value, int | np.integer) else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -44,6 +44,17 @@ class Statistics:
 
     values: dict[str, tuple[Tensor, Tensor]]
     changes: dict[str, Tensor]
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A network whose outputs follow from features that are smaller than its inputs."""
+
+    def encoded(self, x: Tensor, condition: Tensor | None = None) -> tuple[Tensor, Sequence[int]]:
+        """Return features and the sizes of the space dims from (B, inputs, *space)."""
+
+    def decoded(self, h: Tensor, space: Sequence[int]) -> Tensor:
+        """Return (B, outputs, *space) from what `encoded` returned."""
 
 
 class NormalizedNetwork(nn.Module):
@@ -157,11 +168,19 @@ class NormalizedNetwork(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs (B, *dims) of the layout in physical units from its inputs."""
         inputs = self._with_means(inputs)
-        x = self._channels_in(inputs)
-        if self.condition is None:
-            return self._outputs(inputs, self.network(x))
-        condition = self.condition(self._normalized_vectors(inputs, self.conditions_in))
-        return self._outputs(inputs, self.network(x, condition))
+        condition = None
+        if self.condition is not None:
+            condition = self.condition(self._normalized_vectors(inputs, self.conditions_in))
+        return self._outputs(inputs, self._channels_out(inputs, condition))
+
+    def _channels_out(self, inputs: Sequence[Tensor], condition: Tensor | None) -> Tensor:
+        """Return what the network makes of the inputs, (B, C, *grid)."""
+        if torch.is_grad_enabled() or not isinstance(self.network, Parted):
+            rest = () if condition is None else (condition,)
+            return self.network(self._channels_in(inputs), *rest)
+        # No name, nor the tuple of a call of the module, holds the channels in: they are freed
+        # before the channels out exist.
+        return self.network.decoded(*self.network.encoded(self._channels_in(inputs), condition))
 
     def _with_means(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the inputs with the mean of a field in cells outside of the step's mask."""
@@ -201,12 +220,15 @@ class NormalizedNetwork(nn.Module):
         starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
         carried = self._carried(inputs, channels)
         relative = self.relative_step(inputs[self.step_in]) if self.step_in >= 0 else None
+        # In place where no gradient needs the channels: outputs take no further memory.
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        add, multiply = (Tensor.add, Tensor.mul) if plain else (Tensor.add_, Tensor.mul_)
         for channel, i in enumerate(self.fields_out):
             at = starts[i]
-            value = channels[:, channel] * self.out_scale[at] + self.out_mean[at]
+            value = add(multiply(channels[:, channel], self.out_scale[at]), self.out_mean[at])
             if relative is not None and i in carried:
-                value = value * relative.view(-1, *([1] * self.space))
-            out[i] = self.hide(value + carried[i] if i in carried else value)
+                value = multiply(value, relative.view(-1, *([1] * self.space)))
+            out[i] = self.hide(add(value, carried[i]) if i in carried else value)
         if self.vectors_out:
             first_vector = len(self.fields_out) + len(carried) * self.space * self.transports
             pooled = channels[:, first_vector:]

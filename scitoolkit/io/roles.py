@@ -27,6 +27,8 @@ TIME_NAMES = (
     "step",
     "steps",
     "timestep",
+    "time_step",
+    "tstep",
     "frame",
     "snapshot",
 )
@@ -60,6 +62,7 @@ COMPONENT_NAMES = (
     "vector",
     "tensor_index",
 )
+CELL_NAMES = ("node", "nodes", "num_nodes", "nele", "num_elem", "ncol", "atom", "atoms", "particle")
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
 LONGITUDE_NAMES = ("lon", "longitude", "nav_lon", "lons", "longitudes", "xlong", "tlong", "geolon")
 VERTICAL_NAMES = ("level", "lev", "plev", "depth", "height", "altitude", "pressure_level")

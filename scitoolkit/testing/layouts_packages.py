@@ -326,6 +326,30 @@ def enzo(folder: Path, rng: Rng) -> LayoutFiles:
     return LayoutFiles(folder, {"Density": [rho]})
 
 
+def nek5000(folder: Path, rng: Rng) -> LayoutFiles:
+    """Nek5000: elements that fill a box, in another order in each file; positions in the first."""
+    from pymech.core import HexaData
+    from pymech.neksuite import writenek
+
+    order, elements = 4, (2, 3, 2)
+    rho = rng.standard_normal((ROWS, *(n * (order - 1) + 1 for n in elements)))
+    nodes = 0.5 - 0.5 * np.cos(np.pi * np.arange(order) / (order - 1))
+    places = list(np.ndindex(elements))
+    for k in range(ROWS):
+        data = HexaData(3, len(places), (order,) * 3, (0 if k else 3, 0, 0, 1, 0))
+        data.time, data.istep, data.wdsz, data.endian = 0.1 * k, k, 8, "little"
+        data.elmap = 1 + rng.permutation(len(places)).astype("i4")
+        for element, place in zip(data.elem, places, strict=True):
+            # Neighbours share the points between them.
+            part = tuple(slice(n * (order - 1), (n + 1) * (order - 1) + 1) for n in place)
+            element.temp[0] = rho[k][part]
+            if not k:
+                corners = np.meshgrid(*(n + nodes for n in place), indexing="ij")
+                element.pos[:] = corners[::-1]
+        writenek(str(folder / f"box0.f{k:05d}"), data)
+    return LayoutFiles(folder, {"temperature": [rho]})
+
+
 LAYOUTS_OF_PACKAGES: dict[str, tuple[Write, tuple[str, ...]]] = {
     "jhtdb": (jhtdb, ()),
     "kerchunk": (kerchunk, ("zarr", "fsspec")),
@@ -336,6 +360,7 @@ LAYOUTS_OF_PACKAGES: dict[str, tuple[Write, tuple[str, ...]]] = {
     "grib": (grib, ("cfgrib", "eccodes")),
     "amrex": (amrex, ("yt",)),
     "enzo": (enzo, ("yt",)),
+    "nek5000": (nek5000, ("pymech",)),
 }
 """Each layout with the packages that reading or writing it takes."""
 

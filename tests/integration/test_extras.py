@@ -85,6 +85,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
     "dask": [SERIES],
     "grib": ["import cfgrib"],
     "adaptive": ["import yt"],
+    "nek5000": ["import pymech"],
     "icechunk": ["import icechunk, zarr"],
     "remote": [REFERENCES],
     "s3": [REFERENCES, "import s3fs"],

@@ -12,7 +12,7 @@ from scitoolkit.compression.native import blocks
 
 
 class Blocks(NativeCodec, WindowedCodec):
-    """Interpolation codec on blocks of about 64 x 64 x 64 points with table-based entropy coding.
+    """Interpolation codec on blocks of about 64 x 64 x 128 points with table-based entropy coding.
 
     Blocks are coded in parallel ($OMP_NUM_THREADS threads) and can be decoded separately; the
     interpolation weights are fitted once for all blocks. See docs/format/blocks.md.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import extents, folded
 from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.errors import DataError
@@ -45,22 +44,9 @@ class GroupWeights:
         ]
         limits = self.limits.astype(decoded.dtype)
         groups, hidden = self.bias.shape
-        status = call(
-            "network_apply",
-            decoded.dtype,
-            pointer(extents(shape)),
-            pointer(decoded),
-            ctypes.c_double(1 / bound),
-            pointer(limits),
-            ctypes.c_int64(groups),
-            ctypes.c_int64(hidden),
-            pointer(arrays[0]),
-            pointer(arrays[1]),
-            pointer(arrays[2]),
-            ctypes.c_double(clip),
-            pointer(out),
-        )
-        check(status)
+        field = (extents(shape), decoded, float(1 / bound))
+        network = (limits, groups, hidden, *arrays, float(clip))
+        check(call("network_apply", decoded.dtype, *field, *network, out))
         return out
 
     def to_bytes(self) -> bytes:

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 
 from scitoolkit.compression.enhancers.base import Enhancer
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import extents, folded
 from scitoolkit.compression.limits import refuse_falling
 from scitoolkit.compression.native.library import call, check, unavailable
 from scitoolkit.core.errors import DataError
@@ -92,20 +92,8 @@ class LinearTaps:
         shape = folded(decoded.shape)
         out = np.empty_like(decoded)
         limits, taps = self._in(decoded.dtype)
-        status = call(
-            "linear_apply",
-            decoded.dtype,
-            pointer(extents(shape)),
-            pointer(decoded),
-            ctypes.c_double(self.scale),
-            ctypes.c_int64(self.activity),
-            pointer(limits),
-            ctypes.c_int64(limits.size),
-            pointer(taps),
-            ctypes.c_double(clip),
-            pointer(out),
-        )
-        check(status)
+        enhancer = (float(self.scale), self.activity, limits, limits.size, taps, float(clip))
+        check(call("linear_apply", decoded.dtype, extents(shape), decoded, *enhancer, out))
         return out
 
     def to_bytes(self) -> bytes:
@@ -175,7 +163,7 @@ def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
     """
     largest = ctypes.c_double()
     size, errors = ctypes.c_int64(decoded.size), ctypes.byref(largest)
-    call("linear_max_error", decoded.dtype, size, pointer(original), pointer(decoded), errors)
+    call("linear_max_error", decoded.dtype, size, original, decoded, errors)
     return largest.value
 
 
@@ -189,20 +177,9 @@ def _fit_kind(
     # A stride that divides the number of rows would sample the same rows of every slice.
     stride += stride > 1 and shape[1] % stride == 0
     as_dtype = limits.astype(decoded.dtype)
-    status = call(
-        "linear_accumulate",
-        decoded.dtype,
-        pointer(extents(shape)),
-        pointer(decoded),
-        pointer(original),
-        ctypes.c_double(scale),
-        ctypes.c_int64(activity),
-        pointer(as_dtype),
-        ctypes.c_int64(limits.size),
-        ctypes.c_int64(stride),
-        pointer(sums),
-    )
-    check(status)
+    kind = (float(scale), activity, as_dtype, limits.size, stride)
+    fields = (extents(shape), decoded, original)
+    check(call("linear_accumulate", decoded.dtype, *fields, *kind, sums))
     gram, target = sums[:, :, :NUM_TAPS], sums[:, :, NUM_TAPS]
     rounded = [_rounded(gram, target, exponent) for exponent in EXPONENTS]
     best = max(gain for _, gain in rounded)

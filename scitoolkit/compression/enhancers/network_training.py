@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.compression.enhancers.group_weights import INPUTS, GroupWeights
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import extents, folded
 from scitoolkit.compression.native.library import call, check
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import NumericalError
@@ -125,17 +124,8 @@ def _samples(
     wanted = min(max(SAMPLES // width, 1), num_rows)
     rows = np.unique(np.linspace(0, num_rows - 1, wanted).astype(np.int64))
     stencils = np.empty((len(rows) * width, INPUTS), np.float32)
-    status = call(
-        "network_gather",
-        decoded.dtype,
-        pointer(extents(shape)),
-        pointer(decoded),
-        ctypes.c_double(1 / bound),
-        ctypes.c_int64(len(rows)),
-        pointer(rows),
-        pointer(stencils),
-    )
-    check(status)
+    field = (extents(shape), decoded, float(1 / bound))
+    check(call("network_gather", decoded.dtype, *field, len(rows), rows, stencils))
     seen = decoded.reshape(num_rows, width)[rows].reshape(-1)
     errors = (values.reshape(num_rows, width)[rows].reshape(-1) - seen) / bound
     shares = np.arange(1, groups) / groups

@@ -84,6 +84,25 @@ static int read_settings(settings *set, const uint8_t *data, int64_t size) {
 }
 #endif
 
+/* Memory for coding a block of a shape: its values, decoded values, integers and tables. */
+int64_t NAME(sck_block_workspace)(const int64_t *shape) {
+    const grid g = NAME(block_grid)(shape);
+    const size_t count = (size_t)g.count;
+    return (int64_t)(tables_workspace(&g) + sizeof(NAME(plan)) * NAME(PLANS) + sizeof(int32_t) * count
+                     + sizeof(REAL) * (3 * count + (size_t)g.n[2]) + 1024);
+}
+/* The arrays of a block and, after the decoded values, a row; `block` may be NULL. Return whether the
+ * memory suffices. */
+static int NAME(lay_out)(NAME(state) *f, REAL **block, workspace *memory) {
+    const size_t count = (size_t)f->g.count;
+    f->plans.pool = take(memory, sizeof *f->plans.pool * NAME(PLANS));
+    f->q = take(memory, sizeof *f->q * count);
+    if (block) f->values = *block = take(memory, sizeof(REAL) * count);
+    f->decoded = take(memory, sizeof(REAL) * (count + (size_t)f->g.n[2]));
+    f->escaped = take(memory, sizeof(REAL) * count);
+    return f->plans.pool && f->q && f->decoded && f->escaped && (!block || *block);
+}
+
 /* Predict and quantise one block; q receives the integers in scan order. */
 static void NAME(code_block)(NAME(state) *f, settings *set, NAME(samples) *samples) {
     NAME(weighing) weights = {.samples = samples, .shared = &set->weights};
@@ -97,31 +116,28 @@ static void NAME(code_block)(NAME(state) *f, settings *set, NAME(samples) *sampl
 int64_t NAME(sck_fit_blocks)(const int64_t *shape, const int64_t *stride, const REAL *values,
                              double largest, double bound, uint8_t *out, int64_t cap) {
     NAME(state) f = {.g = NAME(block_grid)(shape), .bound = bound};
-    NAME(samples) s;
-    REAL *const block = malloc(sizeof(REAL) * 2 * (size_t)f.g.count);
-    const int64_t room = tables_capacity(f.g.count);
-    uint8_t *const coded = malloc((size_t)room);
+    NAME(samples) s = {.unused = NAME(UNUSED), .most = NAME(FEW_SAMPLES)};
+    REAL *block;
+    const int64_t room = tables_capacity(f.g.count), bytes = NAME(sck_block_workspace)(shape);
+    uint8_t *const coded = malloc((size_t)room), *const all = malloc((size_t)bytes);
+    workspace memory = {all, all ? all + bytes : NULL};
     int64_t used = SCK_MEMORY, least = INT64_MAX;
-    if (NAME(allocate)(&f, &s) && block && coded) {
+    if (NAME(allocate_samples)(&s) && coded && all && NAME(lay_out)(&f, &block, &memory)) {
         settings set = {.margin = NAME(margin_of)(largest, bound), .axes = f.g.axes};
-        s.unused = NAME(UNUSED);
-        s.most = NAME(FEW_SAMPLES);
         NAME(gather)(block, &f.g, values, stride);
-        f.values = block;
-        f.decoded = block + f.g.count;
         for (set.pair = 0; set.pair < NUM_PAIRS; set.pair++) {
             writer w = {out, out + cap, 0};
             memset(&set.weights, 0, sizeof set.weights);
             NAME(code_block)(&f, &set, &s);
-            const int64_t size = encode_tables(&f.g, f.q, coded, room);
+            const int64_t size = encode_tables(&f.g, f.q, coded, room, memory);
             if (size < 0 || size + 8 * f.num_escaped >= least) continue;
             least = size + 8 * f.num_escaped;
             write_settings(&w, &set);
             used = w.bad ? SCK_SPACE : w.at - out;
         }
     }
-    NAME(release)(&f, &s);
-    free(block); free(coded);
+    NAME(release_samples)(&s);
+    free(coded); free(all);
     return used;
 }
 
@@ -131,74 +147,62 @@ int64_t NAME(sck_block_capacity)(int64_t count) {
 
 /* Write checksum, escaped values and integers of a block. The integers are decoded again and must
  * be identical. */
-static int64_t NAME(write_block)(NAME(state) *f, uint32_t crc, uint8_t *out, int64_t cap) {
+static int64_t NAME(write_block)(NAME(state) *f, uint32_t crc, uint8_t *out, int64_t cap,
+                                 workspace memory) {
     writer w = {out, out + cap, 0};
     write_word(&w, crc, 4);
     write_varint(&w, (uint64_t)f->num_escaped);
     for (int64_t i = 0; i < f->num_escaped; i++)
         write_word(&w, NAME(bits)(f->escaped[i]), sizeof(REAL));
     if (w.bad) return SCK_SPACE;
-    const int64_t used = encode_tables(&f->g, f->q, w.at, w.end - w.at);
+    const int64_t used = encode_tables(&f->g, f->q, w.at, w.end - w.at, memory);
     if (used < 0) return used;
-    int32_t *const again = malloc(sizeof *again * (size_t)f->g.count);
-    int64_t status = again ? decode_tables(&f->g, w.at, used, again) : SCK_MEMORY;
-    if (!status && memcmp(again, f->q, sizeof *again * (size_t)f->g.count)) status = SCK_DAMAGED;
-    free(again);
+    const int64_t status = decode_tables(&f->g, w.at, used, f->q, memory, 1);
     return status < 0 ? status : w.at + used - out;
 }
 
 /* Encode one block of a field with the given strides; `decoded` (may be NULL) receives the decoded
- * values, `error` the largest error. Return the bytes written or a SCK_ code. */
+ * values, `error` the largest error. `memory` has the bytes that sck_block_workspace states, or those
+ * of a larger block. Return the bytes written or a SCK_ code. */
 int64_t NAME(sck_encode_block)(const int64_t *shape, const int64_t *stride, const REAL *values,
                                const uint8_t *common, int64_t common_size, double bound,
-                               uint8_t *out, int64_t cap, REAL *decoded, double *error) {
+                               uint8_t *out, int64_t cap, REAL *decoded, double *error,
+                               uint8_t *memory, int64_t memory_size) {
     NAME(state) f = {.g = NAME(block_grid)(shape), .bound = bound};
+    workspace free_memory = {memory, memory + memory_size};
     settings set;
+    REAL *block;
     if (!read_settings(&set, common, common_size)) return SCK_DAMAGED;
-    REAL *const block = malloc(sizeof(REAL) * (2 * (size_t)f.g.count + (size_t)f.g.n[2]));
-    int64_t used = SCK_MEMORY;
-    if (NAME(allocate)(&f, NULL) && block) {
-        NAME(gather)(block, &f.g, values, stride);
-        f.values = block;
-        f.decoded = block + f.g.count;
-        NAME(code_block)(&f, &set, NULL);
-        *error = NAME(largest_error)(block, f.decoded, NULL, f.g.count);
-        const uint32_t crc = NAME(scatter)(decoded, &f.g, f.decoded, stride, block + 2 * f.g.count);
-        used = f.bad || !(*error <= bound) ? SCK_DAMAGED : NAME(write_block)(&f, crc, out, cap);
-    }
-    NAME(release)(&f, NULL);
-    free(block);
-    return used;
+    if (!NAME(lay_out)(&f, &block, &free_memory)) return SCK_MEMORY;
+    NAME(gather)(block, &f.g, values, stride);
+    NAME(code_block)(&f, &set, NULL);
+    *error = NAME(largest_error)(block, f.decoded, NULL, f.g.count);
+    const uint32_t crc = NAME(scatter)(decoded, &f.g, f.decoded, stride, f.decoded + f.g.count);
+    if (f.bad || !(*error <= bound)) return SCK_DAMAGED;
+    return NAME(write_block)(&f, crc, out, cap, free_memory);
 }
 
 /* Decode one block into a field with the given strides; return 0 or a SCK_ code. Any input bytes
- * are safe. */
+ * are safe. `memory`: as for sck_encode_block. */
 int64_t NAME(sck_decode_block)(const int64_t *shape, const int64_t *stride,
                                const uint8_t *common, int64_t common_size, double bound,
-                               const uint8_t *data, int64_t size, REAL *decoded) {
+                               const uint8_t *data, int64_t size, REAL *decoded,
+                               uint8_t *memory, int64_t memory_size) {
     NAME(state) f = {.g = NAME(block_grid)(shape), .bound = bound};
+    workspace free_memory = {memory, memory + memory_size};
     settings set;
     reader r = {data, data + size, 0};
     const uint32_t crc = (uint32_t)read_word(&r, 4);
     const uint64_t escapes = read_varint(&r);
     if (r.bad || !read_settings(&set, common, common_size) || escapes > (uint64_t)f.g.count ||
         escapes > (uint64_t)(r.end - r.at) / sizeof(REAL)) return SCK_DAMAGED;
-    int64_t status = SCK_MEMORY;
-    REAL *const block = malloc(sizeof(REAL) * (size_t)(f.g.count + f.g.n[2]));
-    if (NAME(allocate)(&f, NULL) && block) {
-        f.decoded = block;
-        for (uint64_t i = 0; i < escapes; i++)
-            f.escaped[f.max_escaped++] = NAME(real)(read_word(&r, sizeof(REAL)));
-        status = decode_tables(&f.g, r.at, r.end - r.at, f.q);
-        if (status >= 0) {
-            NAME(code_block)(&f, &set, NULL);
-            status = f.bad || f.num_escaped != f.max_escaped ? SCK_DAMAGED : 0;
-        }
-        if (status >= 0 &&
-            NAME(scatter)(decoded, &f.g, block, stride, block + f.g.count) != crc)
-            status = SCK_DAMAGED;
-    }
-    NAME(release)(&f, NULL);
-    free(block);
-    return status;
+    if (!NAME(lay_out)(&f, NULL, &free_memory)) return SCK_MEMORY;
+    for (uint64_t i = 0; i < escapes; i++)
+        f.escaped[f.max_escaped++] = NAME(real)(read_word(&r, sizeof(REAL)));
+    const int64_t status = decode_tables(&f.g, r.at, r.end - r.at, f.q, free_memory, 0);
+    if (status < 0) return status;
+    NAME(code_block)(&f, &set, NULL);
+    if (f.bad || f.num_escaped != f.max_escaped) return SCK_DAMAGED;
+    const uint32_t found = NAME(scatter)(decoded, &f.g, f.decoded, stride, f.decoded + f.g.count);
+    return found == crc ? 0 : SCK_DAMAGED;
 }

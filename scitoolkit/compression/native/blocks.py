@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +16,13 @@ from functools import partial
 import numpy as np
 
 from scitoolkit.compression.container import read_varint, varint
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import extents, folded
 from scitoolkit.compression.native.library import call, check
 from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.core.errors import DataError
 
-# Maximum number of points of a block; a cube has 64^3.
-POINTS = 3 << 17
+# Maximum number of points of a block: 64 x 64 x 128 of a large cube, as long rows are coded faster.
+POINTS = 1 << 19
 VERSION, MAX_EDGE, MAX_SETTINGS = 1, 40, 1 << 13
 Span = tuple[int, int]
 Extents = tuple[int, int, int]
@@ -96,13 +97,24 @@ def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
     blocks = BlockPartition.of(shape)
     field, decoded = values.reshape(shape), np.empty_like(values)
     settings = _fit(field, blocks, bound)
-    code = partial(_encode_block, field, decoded.reshape(shape), blocks, settings, bound)
+    buffers = _Buffers(blocks, values.dtype)
+    code = partial(_encode_block, field, decoded.reshape(shape), blocks, settings, bound, buffers)
     coded = list(map_in_order(code, range(len(blocks)), threads()))
     head = bytearray([VERSION, *(e.bit_length() - 1 for e in blocks.edges)])
     for number in (len(settings), *(len(data) for data, _ in coded)):
         head += varint(number)
     parts = [bytes(head), settings, *(data for data, _ in coded)]
     return b"".join(parts), decoded, max(error for _, error in coded)
+
+
+class _Buffers(threading.local):
+    """Memory of each thread for coding blocks one after the other, `coded` for the bytes."""
+
+    def __init__(self, blocks: BlockPartition, dtype: np.dtype) -> None:
+        shape = tuple(map(min, blocks.edges, blocks.shape))
+        size = call("sck_block_workspace", dtype, extents(shape))
+        self.workspace = np.empty(size, np.uint8)
+        self.coded = np.empty(call("sck_block_capacity", dtype, math.prod(shape)), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -152,11 +164,11 @@ class CodedBlocks:
 
     def decode(self, out: np.ndarray) -> np.ndarray:
         """Decode all blocks into an array of the field's shape."""
-        field = out.reshape(self.blocks.shape)
+        field, buffers = out.reshape(self.blocks.shape), _Buffers(self.blocks, self.dtype)
 
         def one(number: int) -> None:
             spans = self.blocks.spans(number)
-            self._decode(number, field[tuple(slice(b, e) for b, e in spans)])
+            self._decode(number, field[tuple(slice(b, e) for b, e in spans)], buffers)
 
         for _ in map_in_order(one, range(len(self.blocks)), threads()):
             pass
@@ -165,11 +177,12 @@ class CodedBlocks:
     def window(self, window: Window) -> np.ndarray:
         """Decode a window of the field; only the blocks that overlap it are decoded."""
         out = np.empty([e - b for b, e in window], self.dtype)
+        buffers = _Buffers(self.blocks, self.dtype)
 
         def one(number: int) -> None:
             spans = self.blocks.spans(number)
             block = np.empty([e - b for b, e in spans], self.dtype)
-            self._decode(number, block)
+            self._decode(number, block, buffers)
             both = [(max(b, w), min(e, v)) for (b, e), (w, v) in zip(spans, window, strict=True)]
             to = tuple(slice(b - w, e - w) for (b, e), (w, _) in zip(both, window, strict=True))
             of = tuple(slice(b - s, e - s) for (b, e), (s, _) in zip(both, spans, strict=True))
@@ -179,21 +192,22 @@ class CodedBlocks:
             pass
         return out
 
-    def _decode(self, number: int, part: np.ndarray) -> None:
+    def _decode(self, number: int, part: np.ndarray, buffers: _Buffers) -> None:
         data = np.frombuffer(self.data[number], np.uint8)
         settings = np.frombuffer(self.settings, np.uint8)
         check(
             call(
                 "sck_decode_block",
                 self.dtype,
-                pointer(extents(part.shape)),
-                pointer(_strides(part)),
-                pointer(settings),
-                ctypes.c_int64(settings.size),
-                ctypes.c_double(self.bound),
-                pointer(data),
-                ctypes.c_int64(data.size),
-                pointer(part),
+                *_geometry(part),
+                settings,
+                settings.size,
+                float(self.bound),
+                data,
+                data.size,
+                part,
+                buffers.workspace,
+                buffers.workspace.size,
             )
         )
 
@@ -203,18 +217,11 @@ def _fit(field: np.ndarray, blocks: BlockPartition, bound: float) -> bytes:
     places = np.ravel_multi_index([(n - 1) // 2 for n in blocks.counts], blocks.counts)
     part = _part(field, blocks, int(places))
     # Of the whole field: the margin for rounding that C derives from it must suffice in each block.
-    largest = max(abs(float(field.min())), abs(float(field.max())))
+    largest = ctypes.c_double()
+    check(call("sck_largest", field.dtype, field, field.size, ctypes.byref(largest)))
     out = np.empty(MAX_SETTINGS, np.uint8)
     used = call(
-        "sck_fit_blocks",
-        field.dtype,
-        pointer(extents(part.shape)),
-        pointer(_strides(part)),
-        pointer(part),
-        ctypes.c_double(largest),
-        ctypes.c_double(bound),
-        pointer(out),
-        ctypes.c_int64(out.size),
+        "sck_fit_blocks", field.dtype, *_geometry(part), part, largest, float(bound), out, out.size
     )
     check(used)
     return out[:used].tobytes()
@@ -226,24 +233,25 @@ def _encode_block(
     blocks: BlockPartition,
     settings: bytes,
     bound: float,
+    buffers: _Buffers,
     number: int,
 ) -> tuple[bytes, float]:
     part, to = (_part(a, blocks, number) for a in (field, decoded))
-    shared, error = np.frombuffer(settings, np.uint8), ctypes.c_double()
-    out = np.empty(call("sck_block_capacity", part.dtype, ctypes.c_int64(part.size)), np.uint8)
+    shared, error, out = np.frombuffer(settings, np.uint8), ctypes.c_double(), buffers.coded
     used = call(
         "sck_encode_block",
         part.dtype,
-        pointer(extents(part.shape)),
-        pointer(_strides(part)),
-        pointer(part),
-        pointer(shared),
-        ctypes.c_int64(shared.size),
-        ctypes.c_double(bound),
-        pointer(out),
-        ctypes.c_int64(out.size),
-        pointer(to),
+        *_geometry(part),
+        part,
+        shared,
+        shared.size,
+        float(bound),
+        out,
+        out.size,
+        to,
         ctypes.byref(error),
+        buffers.workspace,
+        buffers.workspace.size,
     )
     check(used)
     return out[:used].tobytes(), error.value
@@ -253,5 +261,7 @@ def _part(field: np.ndarray, blocks: BlockPartition, number: int) -> np.ndarray:
     return field[tuple(slice(b, e) for b, e in blocks.spans(number))]
 
 
-def _strides(part: np.ndarray) -> np.ndarray:
-    return np.array([s // part.itemsize for s in part.strides[:2]], np.int64)
+def _geometry(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the extents of a block and the distances between its planes and between its rows."""
+    strides = np.array([s // part.itemsize for s in part.strides[:2]], np.int64)
+    return extents(part.shape), strides

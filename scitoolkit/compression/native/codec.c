@@ -16,23 +16,24 @@ static int NAME(margin)(const grid *g, const REAL *values, const uint8_t *mask, 
     return NAME(margin_of)(largest, bound);
 }
 
+static int NAME(allocate_samples)(NAME(samples) *s) {
+    s->v = malloc(sizeof(double) * MAX_GROUPS * (NAME(SAMPLES) + 1));
+    s->target = malloc(sizeof(double) * (NAME(SAMPLES) + 1));
+    return s->v && s->target;
+}
+static void NAME(release_samples)(NAME(samples) *s) { free(s->v); free(s->target); }
 static int NAME(allocate)(NAME(state) *f, NAME(samples) *s) {
     f->q = malloc(sizeof *f->q * (size_t)f->g.count);
     f->escaped = malloc(sizeof(REAL) * (size_t)f->g.count);
     f->plans.pool = malloc(sizeof *f->plans.pool * NAME(PLANS));
-    if (s) {
-        s->unused = 0;
-        s->most = NAME(SAMPLES);
-        s->v = malloc(sizeof(double) * MAX_GROUPS * (NAME(SAMPLES) + 1));
-        s->target = malloc(sizeof(double) * (NAME(SAMPLES) + 1));
-    }
-    return f->q && f->escaped && f->plans.pool && (!s || (s->v && s->target));
+    if (s) *s = (NAME(samples)){.most = NAME(SAMPLES)};
+    return (!s || NAME(allocate_samples)(s)) && f->q && f->escaped && f->plans.pool;
 }
 static void NAME(release)(NAME(state) *f, NAME(samples) *s) {
     free(f->q);
     free(f->escaped);
     free(f->plans.pool);
-    if (s) { free(s->v); free(s->target); }
+    if (s) NAME(release_samples)(s);
 }
 
 /* Integers of a 1-D field: differences of order 0, 1 or 2 of the quantised values. */
@@ -71,13 +72,32 @@ static void NAME(code_series)(NAME(state) *f, int order, double offset, double s
 }
 
 /* Largest error of the points that are not masked. */
+/* Largest |a - b|; `b` may be NULL, for zeros. A NaN is larger than all. */
 static double NAME(largest_error)(const REAL *a, const REAL *b, const uint8_t *mask, int64_t count) {
     double largest = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double error = mask && mask[i] ? 0 : fabs((double)a[i] - (double)b[i]);
-        largest = error > largest ? error : largest;
+    int64_t i = 0;
+    four_words four = {0};  /* bits of positive doubles, which have their order */
+    for (; !mask && i + 4 <= count; i += 4) {
+        NAME(four) from, to = {0};
+        memcpy(&from, a + i, sizeof from);
+        if (b) memcpy(&to, b + i, sizeof to);
+        const four_words error = (four_words)(NAME(widen)(from) - NAME(widen)(to)) & INT64_MAX;
+        const four_words above = error > four;
+        four = (error & above) | (four & ~above);
+    }
+    for (int k = 0; k < 4; k++) {
+        const double error = ((four_doubles)four)[k];
+        if (error > largest || error != error) largest = error;
+    }
+    for (; i < count; i++) {
+        const double error = mask && mask[i] ? 0 : fabs((double)a[i] - (b ? (double)b[i] : 0));
+        if (error > largest || error != error) largest = error;
     }
     return largest;
+}
+int64_t NAME(sck_largest)(const REAL *values, int64_t count, double *largest) {
+    *largest = NAME(largest_error)(values, NULL, NULL, count);
+    return 0;
 }
 
 /* Set the options of a method; return 0..3 for a pair of ALPHA and BETA, 4..6 for differences. */

@@ -86,8 +86,9 @@ static int64_t points_of(const grid *g, int cls, int64_t s) {
 
 /* Numbers of steps to the left and right of a point that are inside, at most three each. */
 static int room(int64_t c, int64_t n, int64_t s) {
-    const int64_t left = c / s, right = (n - 1 - c) / s;
-    return (int)((left < 3 ? left : 3) << 2 | (right < 3 ? right : 3));
+    const int64_t right = n - 1 - c;  /* compared, because a division takes longer than a point */
+    return ((c >= s) + (c >= 2 * s) + (c >= 3 * s)) << 2
+        | ((right >= s) + (right >= 2 * s) + (right >= 3 * s));
 }
 
 /* ---- stencils: sets of mirrored neighbours that share one weight ---- */

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.kernel_arguments import as_argument, extents, folded, pointer
 from scitoolkit.compression.limits import limits_of, refuse_falling
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.ops.codegen import load_library
@@ -31,7 +31,9 @@ PER_TYPE = (
     "sck_decode_part",
     "sck_scan",
     "sck_fit_blocks",
+    "sck_largest",
     "sck_block_capacity",
+    "sck_block_workspace",
     "sck_encode_block",
     "sck_decode_block",
     "linear_accumulate",
@@ -107,18 +109,18 @@ def encode(
         levels: use only methods that code coarse levels first, for `decode` of a part.
     """
     dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
-    out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
+    out = np.empty(call("sck_capacity", values.dtype, values.size), np.uint8)
     used = call(
         "sck_encode",
         values.dtype,
-        pointer(extents(dims)),
-        pointer(values),
+        extents(dims),
+        values,
         None,
-        ctypes.c_double(bound),
-        ctypes.c_int64(_THOROUGH * thorough | _LEVELS * levels),
-        pointer(out),
-        ctypes.c_int64(out.size),
-        pointer(decoded),
+        float(bound),
+        _THOROUGH * thorough | _LEVELS * levels,
+        out,
+        out.size,
+        decoded,
         ctypes.byref(error),
     )
     check(used)
@@ -150,12 +152,12 @@ def decode(
         call(
             "sck_decode_part" if part else "sck_decode",
             dtype,
-            pointer(extents(folded(shape))),
+            extents(folded(shape)),
             None,
-            ctypes.c_double(bound),
-            pointer(packed),
-            ctypes.c_int64(packed.size),
-            pointer(decoded),
+            float(bound),
+            packed,
+            packed.size,
+            decoded,
         )
     )
     return decoded
@@ -333,9 +335,9 @@ def decode_chunk(
 
 
 def call(name: str, dtype: np.dtype, *arguments: object) -> int:
-    """Call the float32 or float64 variant of a library function."""
+    """Call the float32 or float64 variant of a library function; see `as_argument`."""
     bits = _TYPES[dtype.str[1:]][1]
-    return int(getattr(_library(), f"{name}_{bits}")(*arguments))
+    return int(getattr(_library(), f"{name}_{bits}")(*map(as_argument, arguments)))
 
 
 def check(status: int) -> None:

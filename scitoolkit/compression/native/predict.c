@@ -27,6 +27,22 @@ static inline REAL NAME(share)(int weight, int count) {
 /* ---- plans: neighbours of a point inside the field, as distances in memory ---- */
 enum { NAME(BLOCK) = 256, NAME(PLANS) = 128, NAME(LANES) = LANES_OF_REAL };
 typedef REAL NAME(lanes) __attribute__((vector_size(32)));
+#ifndef SCK_FOUR
+#define SCK_FOUR
+typedef double four_doubles __attribute__((vector_size(32)));
+typedef int64_t four_words __attribute__((vector_size(32)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
+typedef float four_floats __attribute__((vector_size(16)));
+/* GCC converts halves, where processors have an instruction for four. */
+#if defined(__AVX__) && !defined(__clang__)
+static inline four_doubles widen_32(four_floats v) { return __builtin_ia32_cvtps2pd256(v); }
+static inline four_doubles doubles_of(four_ints v) { return __builtin_ia32_cvtdq2pd256(v); }
+#else
+static inline four_doubles widen_32(four_floats v) { return __builtin_convertvector(v, four_doubles); }
+static inline four_doubles doubles_of(four_ints v) { return __builtin_convertvector(v, four_doubles); }
+#endif
+static inline four_doubles widen_64(four_doubles v) { return v; }
+#endif
 typedef struct { int count; int64_t off[MAX_TAPS]; REAL share; } NAME(term);
 /* `causal`: neighbour in the same row and class, which prevents vectorisation along the row. */
 typedef struct { NAME(term) t[MAX_GROUPS + 7], causal; int terms; } NAME(plan);
@@ -140,19 +156,39 @@ static inline NAME(lanes) NAME(load)(const REAL *v, int64_t step) {
     return SHUFFLE(int64_t, a, b, 0, 2, 5, 7);
 #endif
 }
-/* The last vector ends at the last point and overlaps the one before. */
+/* Predict `vectors` vectors of points at once, which is constant; the last one ends at the last point
+ * and may overlap the one before. */
+static inline __attribute__((always_inline)) void NAME(predict_vectors)(
+    const NAME(plan) *plan, const REAL *v, REAL *p, int num, int64_t step, int vectors) {
+    NAME(lanes) all[4] = {{0}};
+    const REAL *from[4];
+    for (int i = 0; i < vectors; i++)
+        from[i] = v + step * (i < vectors - 1 ? i * NAME(LANES) : num - NAME(LANES));
+    for (int k = 0; k < plan->terms; k++) {
+        const NAME(term) *t = &plan->t[k];
+        NAME(lanes) sum[4];
+        for (int i = 0; i < vectors; i++) sum[i] = NAME(load)(from[i] + t->off[0], step);
+        for (int j = 1; j < t->count; j++)
+            for (int i = 0; i < vectors; i++) sum[i] += NAME(load)(from[i] + t->off[j], step);
+        for (int i = 0; i < vectors; i++) all[i] += t->share * sum[i];
+    }
+    for (int i = 0; i < vectors; i++)
+        memcpy(p + (from[i] - v) / step, &all[i], sizeof all[i]);
+}
 static inline __attribute__((always_inline)) void NAME(predict_lanes)(
     const NAME(plan) *plan, const REAL *v, REAL *p, int num, int64_t step) {
-    for (int i = 0; i < num; i += NAME(LANES)) {
-        const int from = i + NAME(LANES) <= num ? i : num - NAME(LANES);
-        NAME(lanes) all = {0};
-        for (int k = 0; k < plan->terms; k++) {
-            const NAME(term) *t = &plan->t[k];
-            NAME(lanes) sum = NAME(load)(v + from * step + t->off[0], step);
-            for (int j = 1; j < t->count; j++) sum += NAME(load)(v + from * step + t->off[j], step);
-            all += t->share * sum;
-        }
-        memcpy(p + from, &all, sizeof all);
+    int i = 0;
+    for (; num - i >= 8 * NAME(LANES); i += 4 * NAME(LANES))
+        NAME(predict_vectors)(plan, v + i * step, p + i, 4 * NAME(LANES), step, 4);
+    for (int left; (left = num - i) > 0;) {
+        const int at = left < NAME(LANES) ? num - NAME(LANES) : i;
+        const int vectors = (left + NAME(LANES) - 1) / NAME(LANES);
+        const REAL *const from = v + at * step;
+        if (vectors >= 4) NAME(predict_vectors)(plan, from, p + at, left < 4 * NAME(LANES) ? left : 4 * NAME(LANES), step, 4);
+        else if (vectors == 3) NAME(predict_vectors)(plan, from, p + at, left, step, 3);
+        else if (vectors == 2) NAME(predict_vectors)(plan, from, p + at, left, step, 2);
+        else NAME(predict_vectors)(plan, from, p + at, NAME(LANES), step, 1);
+        i += 4 * NAME(LANES);
     }
 }
 /* Without the causal term, which requires the previous point. */
@@ -201,45 +237,68 @@ static REAL NAME(settle)(NAME(state) *f, int64_t i, int32_t *q, REAL p, double s
     return f->values[i];
 }
 
-/* Quantise a run of independently predicted points; constant `move` and `jump` allow
- * vectorisation. */
-static inline __attribute__((always_inline)) int NAME(settle_plain)(
-    NAME(state) *f, int64_t at, int32_t *restrict q, const REAL *restrict p, int num, int64_t move,
-    int64_t jump, double step, double inverse) {
-    REAL *restrict out = f->decoded + at;
-    int bad = 0;
-    if (f->values) {
-        const REAL *restrict a = f->values + at;
-        const double bound = f->bound;
-        for (int i = 0; i < num; i++) {
-            const double value = a[i * move], w = rint((value - (double)p[i]) * inverse);
-            const double c = w < -(1 << 28) ? -(1 << 28) : w > 1 << 28 ? 1 << 28 : w;
-            const REAL v = (REAL)((double)p[i] + c * step);
-            q[i * jump] = (int32_t)c;
-            out[i * move] = v;
-            bad |= !(fabs((double)v - value) <= bound);
+/* Quantise a run of independently predicted points, four at once; the last four end at the last point.
+ * Return whether all keep the bound; NULL for `a` when decoding. */
+typedef REAL NAME(four) __attribute__((vector_size(4 * sizeof(REAL))));
+static int NAME(settle_vectors)(const REAL *restrict a, int32_t *restrict q, const REAL *restrict p,
+                                REAL *restrict v, int num, double bound, double step) {
+    /* Adding 1.5 2^52 rounds a double to the nearest integer, ties to even as rint does, which is then
+     * in its low bits. */
+    const double inverse = 1 / step, shift = 0x1.8p52;
+    const four_words all_but_sign = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    four_words bad = {0};
+    for (int i = 0; i < num; i += 4) {
+        const int from = i + 4 <= num ? i : num - 4;
+        NAME(four) predicted, decoded;
+        four_ints k;
+        memcpy(&predicted, p + from, sizeof predicted);
+        const four_doubles base = NAME(widen)(predicted);
+        if (a) {
+            NAME(four) values;
+            memcpy(&values, a + from, sizeof values);
+            const four_doubles value = NAME(widen)(values);
+            const four_doubles wanted = (value - base) * inverse, shifted = wanted + shift;
+            k = __builtin_convertvector((four_words)shifted, four_ints);
+            decoded = __builtin_convertvector(base + (shifted - shift) * step, NAME(four));
+            const four_doubles error = NAME(widen)(decoded) - value;
+            bad |= ~((four_doubles)((four_words)error & all_but_sign) <= bound);
+            bad |= ~((four_doubles)((four_words)wanted & all_but_sign) <= SCK_ESCAPE / 2);
+            memcpy(q + from, &k, sizeof k);
+        } else {
+            memcpy(&k, q + from, sizeof k);
+            decoded = __builtin_convertvector(base + doubles_of(k) * step,
+                                              NAME(four));
+            bad |= __builtin_convertvector((k >= SCK_ESCAPE) | (k <= -SCK_ESCAPE), four_words);
         }
-    } else {
-        for (int i = 0; i < num; i++) {
-            const int32_t k = q[i * jump];
-            out[i * move] = (REAL)((double)p[i] + (double)k * step);
-            bad |= k >= SCK_ESCAPE || k <= -SCK_ESCAPE;
-        }
+        memcpy(v + from, &decoded, sizeof decoded);
     }
-    return !bad;
+    return !(bad[0] | bad[1] | bad[2] | bad[3]);
+}
+/* Runs whose values or integers are not adjacent pass through a buffer. */
+static int NAME(settle_apart)(NAME(state) *f, int64_t at, int32_t *q, const REAL *p, int num,
+                              int64_t move, int64_t jump, double step) {
+    REAL values[NAME(BLOCK)], decoded[NAME(BLOCK)];
+    int32_t k[NAME(BLOCK)];
+    if (f->values) for (int i = 0; i < num; i++) values[i] = f->values[at + i * move];
+    else for (int i = 0; i < num; i++) k[i] = q[i * jump];
+    if (!NAME(settle_vectors)(f->values ? values : NULL, k, p, decoded, num, f->bound, step)) return 0;
+    if (f->values) for (int i = 0; i < num; i++) q[i * jump] = k[i];
+    for (int i = 0; i < num; i++) f->decoded[at + i * move] = decoded[i];
+    return 1;
 }
 static void NAME(settle_run)(NAME(state) *f, int64_t at, int32_t *q, const REAL *p, int num,
                              int64_t move, int64_t jump, double step, double inverse) {
-    const int good = f->mask ? 0
-        : move == 1 && jump == 1 ? NAME(settle_plain)(f, at, q, p, num, 1, 1, step, inverse)
-        : move == 2 && jump == 2 ? NAME(settle_plain)(f, at, q, p, num, 2, 2, step, inverse)
-        : NAME(settle_plain)(f, at, q, p, num, move, jump, step, inverse);
+    const int good = f->mask || num < 4 ? 0
+        : move != 1 || jump != 1 ? NAME(settle_apart)(f, at, q, p, num, move, jump, step)
+        : NAME(settle_vectors)(f->values ? f->values + at : NULL, q, p, f->decoded + at, num,
+                               f->bound, step);
     for (int i = 0; !good && i < num; i++)
         f->decoded[at + i * move] = NAME(settle)(f, at + i * move, q + i * jump, p[i], step, inverse);
 }
 
+/* `alike`: the neighbours of a point do not depend on its place in the row. */
 static void NAME(code_row)(NAME(state) *f, const stencil *st, int64_t z, int64_t y, int64_t x0,
-                           int64_t s, double step) {
+                           int64_t s, double step, int alike) {
     const grid *g = &f->g;
     const int64_t row = z * g->stride[0] + y * g->stride[1], nx = g->n[2];
     const int64_t move = g->half && s > 1 ? s : g->half ? 1 : 2 * s, jump = f->dense ? 1 : move;
@@ -247,10 +306,10 @@ static void NAME(code_row)(NAME(state) *f, const stencil *st, int64_t z, int64_t
     int64_t p[3] = {z, y, x0}, at = row + place_of(g, x0);
     int32_t *q = f->dense ? f->dense : f->q + at;
     while (p[2] < nx) {
-        const int64_t inner = nx - 3 * s - p[2];
+        const int64_t inner = alike ? nx - p[2] : nx - 3 * s - p[2];
         const NAME(plan) *plan = NAME(plan_for)(&f->plans, g, st, p, s);
         int num = 1;
-        if (p[2] >= 3 * s && inner > 2 * s) {
+        if ((alike || p[2] >= 3 * s) && inner > 2 * s) {
             const int64_t left = (inner + 2 * s - 1) / (2 * s);
             REAL run[NAME(BLOCK)];
             num = left < NAME(BLOCK) ? (int)left : NAME(BLOCK);
@@ -276,6 +335,16 @@ static void NAME(code_row)(NAME(state) *f, const stencil *st, int64_t z, int64_t
     if (f->dense) f->dense = q;
 }
 
+#ifndef SCK_ACROSS
+#define SCK_ACROSS
+/* Return whether all neighbours with a weight are at the point's own x. */
+static int all_across(const stencil *st) {
+    int across = !st->num_odd || st->odd[st->num_odd - 1] != 2;
+    for (int k = 0; k < st->groups; k++)
+        for (int i = 0; st->weight[k] && i < st->g[k].count; i++) across &= !st->g[k].off[i][2];
+    return across;
+}
+#endif
 static void NAME(code_class)(NAME(state) *f, const stencil *st, int cls, int64_t s, double step) {
     if (!cls) {  /* the single point at the origin, on the coarsest level */
         f->decoded[0] = NAME(settle)(f, 0, f->dense ? f->dense : f->q, 0, step, 1 / step);
@@ -283,9 +352,10 @@ static void NAME(code_class)(NAME(state) *f, const stencil *st, int cls, int64_t
         return;
     }
     NAME(forget_plans)(&f->plans);
+    const int alike = all_across(st);
     for (int64_t z = first(cls, 0, s); z < f->g.n[0]; z += 2 * s)
         for (int64_t y = first(cls, 1, s); y < f->g.n[1]; y += 2 * s)
-            NAME(code_row)(f, st, z, y, first(cls, 2, s), s, step);
+            NAME(code_row)(f, st, z, y, first(cls, 2, s), s, step, alike);
 }
 
 /* ---- weights, fitted by the encoder to decoded values ---- */

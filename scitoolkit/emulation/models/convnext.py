@@ -15,6 +15,7 @@ from scitoolkit.emulation.models.layers import (
     to_whole_patches,
 )
 from scitoolkit.emulation.models.pyramid import Pyramid
+from scitoolkit.emulation.models.slabwise import slabwise
 
 
 class ConvNeXtBlock(nn.Module):
@@ -47,13 +48,18 @@ class ConvNeXtBlock(nn.Module):
         self.film: Film = Film(conditioning, channels)
         self.act = nn.GELU(approximate="tanh")
         self.narrow: Conv = Conv(expansion * channels, channels, padding, 1)
+        self.padding: list[Padding] = list(padding)
         nn.init.zeros_(self.narrow.conv.weight)
         nn.init.zeros_(self.narrow.conv.bias)
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, channels, *space)."""
+
+        def mixed(near: Tensor) -> Tensor:
+            return self.narrow(self.act(self.widen(near)))
+
         near = self.film(self.depthwise(x), condition)
-        return x + self.narrow(self.act(self.widen(near)))
+        return x + slabwise(mixed, [near], 0, self.padding)
 
 
 class ConvNeXtUNet(Pyramid):
@@ -99,5 +105,20 @@ class ConvNeXtUNet(Pyramid):
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
-        h = self.act(self.features(to_whole_patches(x, self.patch), condition))
-        return resize(channels_to_space(self.head(h), self.patch), x.shape[2:])
+        return self.decoded(*self.encoded(x, condition))
+
+    def encoded(self, x: Tensor, condition: Tensor | None = None) -> tuple[Tensor, Sequence[int]]:
+        """Return all that `decoded` needs of x: features, (B, C, *space / patch), and space."""
+        space = x.shape[2:]
+        h = self.first(to_whole_patches(x, self.patch))
+        del x  # if the caller does not hold it, the levels have its memory
+        return self.act(self.levels(h, condition)), space
+
+    def decoded(self, h: Tensor, space: Sequence[int]) -> Tensor:
+        """Return (B, outputs, *space) from the features of patches."""
+
+        def last(h: Tensor) -> Tensor:
+            return channels_to_space(self.head(h), self.patch)
+
+        out = slabwise(last, [h], self.head.margin, self.padding, cells_out=self.patch)
+        return resize(out, space)

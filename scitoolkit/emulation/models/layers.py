@@ -179,9 +179,12 @@ def space_to_channels(x: Tensor, patch: int) -> Tensor:
     """Merge blocks of `patch` cells per dim into channels: (B, C p^d, *space / p)."""
     if patch == 1:
         return x
-    for dim in range(2, x.ndim):
-        x = x.unflatten(dim, (x.shape[dim] // patch, patch)).movedim(dim + 1, 1).flatten(1, 2)
-    return x
+    space = range(2, x.ndim)
+    for dim in reversed(space):
+        x = x.unflatten(dim, (x.shape[dim] // patch, patch))
+    coarse = [2 * dim - 2 for dim in space]
+    # The places in a patch, those of the last dim first, then the channels: one copy.
+    return x.permute(0, *(c + 1 for c in reversed(coarse)), 1, *coarse).flatten(1, len(space) + 1)
 
 
 def channels_to_space(x: Tensor, patch: int) -> Tensor:
@@ -194,9 +197,13 @@ def channels_to_space(x: Tensor, patch: int) -> Tensor:
     """
     if patch == 1:
         return x
-    for dim in reversed(range(2, x.ndim)):
-        x = x.unflatten(1, (patch, x.shape[1] // patch)).movedim(1, dim + 1).flatten(dim, dim + 1)
-    return x
+    dims = x.ndim - 2
+    wide = [n * patch for n in x.shape[2:]]
+    x = x.unflatten(1, (*[patch] * dims, x.shape[1] // patch**dims))
+    pairs = ((dims + 2 + i, dims - i) for i in range(dims))
+    return x.permute(0, dims + 1, *(d for pair in pairs for d in pair)).reshape(
+        *x.shape[:1], -1, *wide
+    )
 
 
 def resize(x: Tensor, size: Sequence[int], padding: Sequence[Padding] = ()) -> Tensor:

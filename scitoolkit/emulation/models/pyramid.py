@@ -15,6 +15,7 @@ from scitoolkit.emulation.models.layers import (
     resize,
     space_to_channels,
 )
+from scitoolkit.emulation.models.slabwise import slabwise
 
 
 class Pyramid(nn.Module):
@@ -54,7 +55,18 @@ class Pyramid(nn.Module):
 
     def features(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, widths[0], *space / patch) from (B, inputs, *space), whole patches."""
-        h = self.stem(space_to_channels(x, self.patch))
+        return self.levels(self.first(x), condition)
+
+    def first(self, x: Tensor) -> Tensor:
+        """Return the channels of the finest level before its blocks."""
+
+        def merged(x: Tensor) -> Tensor:
+            return self.stem(space_to_channels(x, self.patch))
+
+        return slabwise(merged, [x], self.stem.margin, self.padding, cells=self.patch)
+
+    def levels(self, h: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return the features from the channels of the finest level."""
         skips: list[Tensor] = []
         for i, encoder in enumerate(self.encoders):
             h = encoder(h, condition)

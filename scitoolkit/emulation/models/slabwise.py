@@ -1,7 +1,7 @@
-"""Convolutions applied slab by slab, to limit the memory of the last stage of a network.
+"""Convolutions applied slab by slab, to limit the memory of the first and last stage of a network.
 
-The channels at full resolution dominate the memory of a network; the last stage uses them locally,
-and no later layer needs them.
+The channels at full resolution dominate the memory of a network; these stages use them locally, and
+no other layer needs them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ FEWEST = 4
 
 
 def slabwise(
-    stage: Callable[..., Tensor], fields: Sequence[Tensor], reach: int, padding: Sequence[Padding]
+    stage: Callable[..., Tensor],
+    fields: Sequence[Tensor],
+    reach: int,
+    padding: Sequence[Padding],
+    *,
+    cells: int = 1,
+    cells_out: int = 1,
 ) -> Tensor:
     """Return `stage(*fields)`, computed slab by slab for large fields without gradients.
 
@@ -32,8 +38,10 @@ def slabwise(
     Args:
         stage: convolutions of stride 1 with this padding, and pointwise operations.
         fields: (B, C, *space) each, on one grid.
-        reach: cells on each side that an output of the stage depends on.
+        reach: cells on each side, of the grid of the convolutions, that an output depends on.
         padding: one entry per space dim.
+        cells: cells of the fields along every dim in a cell of that grid; they divide the fields.
+        cells_out: cells of the output along every dim in a cell of that grid.
 
     Returns:
         (B, C, *space), equal to the stage applied to the whole fields.
@@ -43,10 +51,11 @@ def slabwise(
         >>> slabwise(lambda a: a + 1, [x], 0, ["circular"]).flatten().tolist()
         [1.0, 2.0, 3.0, 4.0]
     """
-    dim = None if torch.is_grad_enabled() else cut_dim(fields[0].shape[2:], padding)
+    space = [n // cells for n in fields[0].shape[2:]]
+    dim = None if torch.is_grad_enabled() else cut_dim(space, padding)
     if dim is None or torch.compiler.is_compiling():
         return stage(*fields)
-    size, thickness = fields[0].shape[dim], THICKNESS[len(padding)]
+    size, thickness = space[dim - 2], THICKNESS[len(padding)]
     wraps = padding[dim - 2] == "circular"
     whole: Tensor | None = None
     for begin in range(0, size, thickness):
@@ -55,13 +64,15 @@ def slabwise(
         # the slab are those of the field.
         before = reach if wraps else min(reach, begin)
         after = reach if wraps else min(reach, size - end)
-        part = stage(*(_cells(x, dim, begin - before, end + after) for x in fields))
-        part = part.narrow(dim, before, end - begin)
+        first, last = cells * (begin - before), cells * (end + after)
+        part = stage(*(_cells(x, dim, first, last) for x in fields))
+        part = part.narrow(dim, cells_out * before, cells_out * (end - begin))
         if whole is None:
             shape = list(part.shape)
-            shape[dim] = size
+            shape[dim] = cells_out * size
             whole = part.new_empty(shape)
-        whole.narrow(dim, begin, end - begin).copy_(part)
+        whole.narrow(dim, cells_out * begin, part.shape[dim]).copy_(part)
+        del part  # before the next is made
     assert whole is not None
     return whole
 

@@ -21,7 +21,7 @@ from scitoolkit.io.campaign.table import HeaderTable, read_headers
 from scitoolkit.io.fields import PathLike
 
 _logger = get_logger(__name__)
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass

@@ -39,13 +39,13 @@ from scitoolkit.io.campaign.layouts import (
 )
 from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.no_grid import require_grid
 from scitoolkit.io.campaign.places import require_same_places
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.campaign.staggered import centred
 from scitoolkit.io.campaign.turns import find_turns
 from scitoolkit.io.dates import joined_times
 from scitoolkit.io.fields import PathLike
-from scitoolkit.io.roles import role_by_metadata
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -311,32 +311,6 @@ def _breaks(segments: Segments) -> list[int]:
     return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
-def _require_grid(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
-    """Refuse values on numbered cells or nodes, whose neighbours in the array are none in space.
-
-    Raises:
-        DataError: with the dim, unless `options.grid` names it.
-    """
-    stored = header.variables.get(channel.array.path)
-    space = [r for r in channel.array.roles if not r.startswith("@")]
-    asked = set(options.grid or ())
-    if stored is None or not space or set(space) <= asked:
-        return
-    numbered = [d for d in space if d not in asked and _has_both_angles(header, d)]
-    stated = str(stored.attrs.get("CDI_grid_type", "")).lower() == "unstructured" or (
-        {"mesh", "location"} <= set(stored.attrs)
-    )
-    if not numbered and not stated:
-        return
-    raise DataError(
-        f"an unstructured mesh: {(numbered or space)[-1]} numbers its cells",
-        where=f"{header.path}: variable {channel.array.path}",
-        allowed="rows on a grid with a dim for each direction",
-        fix="interpolate to a grid, or scitoolkit init graph on a file with the mesh by UGRID, or "
-        "with cells and neighbours as the nodes and edges of a graph in .npz",
-    )
-
-
 def _require_no_lead(header: FileHeader, channel: Channel, options: CampaignOptions) -> None:
     """Refuse values along a time and a lead, which is no direction in space.
 
@@ -356,12 +330,6 @@ def _require_no_lead(header: FileHeader, channel: Channel, options: CampaignOpti
                 fix=f"data.sample_dim={dim}: each forecast is a simulation (init --sample-dim "
                 f"{dim}); or data.select={{{dim}: VALUE}}: one lead",
             )
-
-
-def _has_both_angles(header: FileHeader, dim: str) -> bool:
-    """Return whether latitudes and longitudes are both stored along one dim."""
-    along = [role_by_metadata(v.attrs) for v in header.variables.values() if v.dims == (dim,)]
-    return {"latitude", "longitude"} <= set(along)
 
 
 def _is_complex(header: FileHeader, layout: type[CampaignLayout], array: Array) -> bool:
@@ -430,7 +398,7 @@ def _channels(
                 raise without.get(name) or next(iter(without.values()))
             raise missing_field(name, header, arrays)
         for channel in of_variable:
-            _require_grid(header, channel, options)
+            require_grid(header, channel.array, options)
             _require_no_lead(header, channel, options)
         names[name] = tuple(c.name for c in of_variable)
         channels |= {c.name: c for c in of_variable}

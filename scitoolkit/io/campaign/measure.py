@@ -141,7 +141,12 @@ def keys_of(campaign: Campaign, pieces: Sequence[SegmentRows], question: Questio
             row = int(bounds[segment])
         start = int(bounds[piece.segment])
         place = segments.groups[segments.group[piece.segment]], int(segments.member[piece.segment])
-        rows = piece.first - start, piece.last - start, piece.first - piece.begin if before else 0
+        of_file = start - int(segments.begin[piece.segment])
+        rows = (
+            piece.first - of_file,
+            piece.last - of_file,
+            piece.first - piece.begin if before else 0,
+        )
         turns = segments.turns.get(piece.segment, [])
         simulation = campaign.index.simulation[piece.segment]
         parameters = [(n, float(v[simulation])) for n, v in campaign.parameters.items()]

@@ -1,7 +1,6 @@
-"""Further layouts: PDEBench's incompressible flow, PDEArena, JHTDB; unsupported blocks.
+"""Further layouts: PDEBench's incompressible flow, PDEArena, JHTDB; parts of a domain.
 
-Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; yt
-`frontends/flash` and `frontends/athena_pp`.
+Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from scitoolkit.io.campaign.layouts import (
     Well,
     array_of,
 )
+from scitoolkit.io.campaign.no_grid import NoGrid
 from scitoolkit.io.campaign.openpmd import OpenPmd
 
 
@@ -143,45 +143,6 @@ class Jhtdb(CampaignLayout):
         return re.sub(rf"_?0*{int(number)}(?=\D*$)", "", header.path.stem), int(number)
 
 
-class BlockedGrid(CampaignLayout):
-    """Base of unsupported layouts whose grid is divided into blocks."""
-
-    @classmethod
-    def arrays(cls, header: FileHeader, options: CampaignOptions) -> dict[str, Array]:
-        """Raise an error that explains how to convert the file.
-
-        Raises:
-            DataError: always.
-        """
-        raise DataError(
-            f"{cls.name}: fields in blocks of a possibly refined mesh are not supported",
-            where=str(header.path),
-            fix="write a uniform grid: yt.load(FILE).covering_grid(LEVEL, ...), one file per time",
-        )
-
-
-class Flash(BlockedGrid):
-    """FLASH: fields (block, z, y, x), `refine level`, `node type`."""
-
-    name: ClassVar[str] = "FLASH"
-
-    @classmethod
-    def matches(cls, header: FileHeader) -> bool:
-        """Return whether FLASH's tables of blocks exist."""
-        return {"refine level", "node type"} <= set(header.variables)
-
-
-class AthenaPlusPlus(BlockedGrid):
-    """Athena++: (variable, block, z, y, x), attributes of the mesh."""
-
-    name: ClassVar[str] = "Athena++"
-
-    @classmethod
-    def matches(cls, header: FileHeader) -> bool:
-        """Return whether Athena++'s attributes exist."""
-        return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
-
-
 class OneOfManyParts(CampaignLayout):
     """Files of NEMO, BOUT++, MITgcm or CROCO with the part of the domain of one process.
 
@@ -253,8 +214,7 @@ LAYOUTS: tuple[type[CampaignLayout], ...] = (
     Dedalus,
     OpenPmd,
     Jhtdb,
-    Flash,
-    AthenaPlusPlus,
+    NoGrid,
     OneOfManyParts,
 )
 

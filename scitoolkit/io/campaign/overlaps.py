@@ -1,7 +1,7 @@
 """Parts of a simulation that hold the same rows twice, as restarts write them.
 
-The last rows of the earlier part are dropped, since rows of a segment are counted from the first of
-its file. That both parts hold the same values is read, not assumed.
+The last rows of the earlier part are dropped, also where both are in one file. That both hold the
+same values is read, not assumed.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def require_equal_rows(
     Raises:
         DataError: the first row in which two parts differ.
     """
+    for part in members:
+        _require_equal_repeats(part, used, header(part.file))
     for before, after in itertools.pairwise(members):
         if not before.repeated:
             continue
+        last = before.in_file(before.count + np.arange(before.repeated))
+        again = after.in_file(np.arange(before.repeated))
         for path, array in used.items():
             if TIME not in array.roles:
                 continue
-            end, begin = (
-                _rows(one, path, array, header(one.file), first, before.repeated)
-                for one, first in ((before, before.count), (after, 0))
-            )
-            both_missing = (end != end) & (begin != begin)  # NaN, of numbers and of times
-            differ = ((end != begin) & ~both_missing).reshape(len(end), -1)
-            if differ.any():
+            end = _rows(before, path, array, header(before.file), last)
+            begin = _rows(after, path, array, header(after.file), again)
+            if (row := _first_other(end, begin)) is not None:
                 raise DataError(
                     f"begins at a time within {before.path}, as a restart does, but row "
-                    f"{np.argmax(differ.any(1))} of {path} has other values there",
+                    f"{row} of {path} has other values there",
                     where=after.path,
                     fix="drop the repeated rows of one part, or data.files=simulations",
                 )
@@ -60,12 +60,42 @@ def require_equal_rows(
         _logger.info(text, before.path, before.repeated, after.path)
 
 
+def _require_equal_repeats(part: FileRows, used: Mapping[str, Array], header: FileHeader) -> None:
+    """Compare the rows that one file holds twice.
+
+    Raises:
+        DataError: the first row with other values.
+    """
+    for row, count in part.skips:
+        again = part.in_file(row + np.arange(count))
+        for path, array in used.items():
+            if TIME not in array.roles:
+                continue
+            pair = (_rows(part, path, array, header, rows) for rows in (again - count, again))
+            if (at := _first_other(*pair)) is not None:
+                raise DataError(
+                    f"its time goes backward at row {again[0]}, as after a restart, but {path} has "
+                    f"other values in row {again[at]} than in row {again[at] - count} of that time",
+                    where=part.path,
+                    fix="drop the repeated rows, or write a file for each simulation",
+                )
+        text = "%s: rows %d to %d, which it holds again with the same values, are dropped"
+        _logger.info(text, part.path, again[0] - count, again[0] - 1)
+
+
+def _first_other(some: np.ndarray, others: np.ndarray) -> int | None:
+    """Return the first row in which values differ; None if there is none."""
+    both_missing = (some != some) & (others != others)  # NaN, of numbers and of times
+    differ = ((some != others) & ~both_missing).reshape(len(some), -1).any(1)
+    return int(np.argmax(differ)) if differ.any() else None
+
+
 def _rows(
-    part: FileRows, path: str, array: Array, header: FileHeader, first: int, count: int
+    part: FileRows, path: str, array: Array, header: FileHeader, rows: np.ndarray
 ) -> np.ndarray:
-    """Return rows of a part, (rows, ...), with missing values as NaN."""
+    """Return rows of a part's file, (rows, ...), with missing values as NaN."""
     name = full_name(part.group, path)
-    index = {TIME: slice(first, first + count), SIMULATION: max(part.member, 0)}
+    index = {TIME: rows, SIMULATION: max(part.member, 0)}
     key = tuple(index.get(role, slice(None)) for role in array.roles)
     try:
         # Closed again: the simulation may still be writing the file.

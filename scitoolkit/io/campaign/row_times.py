@@ -11,6 +11,8 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 
 _logger = get_logger(__name__)
+_SAME = 1e-3
+"""Distance of times that count as the same, in steps."""
 GAP = 1.5
 """A step of more median steps is a gap; months and leap years differ by less."""
 
@@ -26,6 +28,35 @@ def unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
     if packed:
         values = values * float(packed.get("scale_factor", 1)) + float(packed.get("add_offset", 0))
     return np.where(missing, np.nan, values) if missing.any() else values
+
+
+def repeats_in(times: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """Return (row, count) of times that repeat within one file, as restarts write them.
+
+    Before `row`, counted without what is left out, `count` rows are left out: the same number of
+    times follow again. Empty if times increase, and where they do not continue like that.
+
+    Example:
+        >>> repeats_in(np.array([0.0, 1, 2, 3, 2, 3, 4, 4, 5]))
+        ((2, 2), (4, 1))
+        >>> repeats_in(np.array([0.0, 1, 2, 0.5, 1.5]))
+        ()
+    """
+    if times.ndim != 1 or times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+        return ()
+    times = times.astype(np.float64)
+    starts = [0, *(np.flatnonzero(np.diff(times) <= 0) + 1).tolist(), len(times)]
+    repeats, dropped = [], 0
+    for first, again, end in zip(starts, starts[1:], starts[2:], strict=False):
+        near = _SAME * np.min(np.diff(times[first:again]), initial=np.inf)
+        count = int((times[first:again] >= times[again] - near).sum())
+        if count >= again - first or count > end - again:
+            return ()
+        if (np.abs(times[again - count : again] - times[again : again + count]) > near).any():
+            return ()
+        repeats.append((again - count - dropped, count))
+        dropped += count
+    return tuple(repeats)
 
 
 def gaps_of(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:

@@ -46,6 +46,7 @@ class SegmentReader:
         boxed: whether rows are parts of the file's rows, with gaps between them.
         picks: {axis of a row: cells of the file in the order of the campaign} of turned dims.
         stored_shape: shape of a row as `reader` returns it; that of `layout` by default.
+        begin: row of the file that is the first of the segment.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class SegmentReader:
         boxed: bool = False,
         picks: Mapping[int, np.ndarray] | None = None,
         stored_shape: tuple[int, ...] | None = None,
+        begin: int = 0,
     ) -> None:
         self.reader, self.layout, self.static, self.boxed = reader, layout, static, boxed
         self.picks: dict[int, np.ndarray] = dict(picks or {})
         self.stored_shape: tuple[int, ...] = (
             layout.row_shape if stored_shape is None else stored_shape
         )
+        self.begin: int = begin
         self.unit_rows: int = 1 if static else reader.unit_rows
         self.counter: Counter = reader.counter
 
@@ -75,7 +78,8 @@ class SegmentReader:
         shape = self.stored_shape
         if not self.static:
             read = _read_apart if self.boxed else type(self.reader).read
-            values = read(self.reader, first, last).reshape(last - first, *shape)
+            begin = self.begin
+            values = read(self.reader, first + begin, last + begin).reshape(last - first, *shape)
             return _picked(values, self.picks)
         along = self.reader.layout
         rows = along.crop[along.axis]
@@ -90,19 +94,23 @@ class SegmentReader:
         if self.static or self.boxed or self.picks:
             out[...] = self.read(first, last)
         else:
-            self.reader.read_into(first, last, out.reshape(len(out), *self.reader.layout.row_shape))
+            rows = out.reshape(len(out), *self.reader.layout.row_shape)
+            self.reader.read_into(first + self.begin, last + self.begin, rows)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges (first, last + 1) of rows that were never written."""
         ranges = self.reader.missing()
-        return [(0, self.layout.num_rows)] if self.static and ranges else ranges
+        if self.static:
+            return [(0, self.layout.num_rows)] if ranges else []
+        begin = self.begin
+        return [(max(0, a - begin), b - begin) for a, b in ranges if b > begin]
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""
         if self.static:
             rows = self.reader.layout.crop[self.reader.layout.axis]
             return self.reader.cost(rows.start, rows.stop)
-        return self.reader.cost(first, last)
+        return self.reader.cost(first + self.begin, last + self.begin)
 
     def check(self) -> None:
         """Raise DataError if the file changed since it was opened."""
@@ -363,7 +371,13 @@ class CampaignRows(RowSet):
         for at in picks:
             stored_shape[at] = self._turns(segment)[dims[at]].size
         return SegmentReader(
-            reader, seen, self.axis is None, bool(self.box), picks, tuple(stored_shape)
+            reader,
+            seen,
+            self.axis is None,
+            bool(self.box),
+            picks,
+            tuple(stored_shape),
+            int(self.files.segments.begin[segment]),
         )
 
     def _turns(self, segment: int) -> dict[str, Turn]:
@@ -440,6 +454,7 @@ class CampaignRows(RowSet):
         reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
         reader.counter = self.files.counter
         shape = [b.stop - b.start for b in box]
+        begin -= int(self.files.segments.begin[segment])
         read = _read_apart(reader, first - begin, last - begin)
         return packing.unpack(read.reshape(-1, *shape))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _logger = get_logger(__name__)
-_COLUMNS = ("file", "group", "member", "count", "simulation")
+_COLUMNS = ("file", "group", "member", "begin", "count", "simulation")
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Segments:
         file: (segments,) number of the file.
         group: (segments,) number of the group.
         member: (segments,) index along the simulation axis, -1 without one.
+        begin: (segments,) row of the file that is the first of the segment.
         count: (segments,) number of rows.
         simulation: (segments,) number of the simulation, non-decreasing.
         labels: name of each simulation.
@@ -65,6 +66,7 @@ class Segments:
     file: np.ndarray
     group: np.ndarray
     member: np.ndarray
+    begin: np.ndarray
     count: np.ndarray
     simulation: np.ndarray
     labels: list[str]
@@ -121,7 +123,9 @@ class Segments:
         # A file that a simulation still writes may have a longer axis of times than rows that
         # were written; the last rows of a part before a restart may be left out.
         if stored is not None and stored.values is not None and np.ndim(stored.values):
-            stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
+            begin = int(self.begin[segment])
+            end = begin + int(self.count[segment])
+            stored = replace(stored, values=stored.values[..., begin:end])
         member, count = int(self.member[segment]), int(self.count[segment])
         about = stored, layout, options
         series = FileRows.of(str(header.path), 0, group, member, count, *about)
@@ -302,22 +306,33 @@ def _without_incomplete(
 def _columns(
     files: Segments, grouped: Mapping[str, Sequence[FileRows]], skipped: dict[str, str]
 ) -> Segments:
-    ordered = [s for members in grouped.values() for s in members]
-    breaks = {k: list(s.breaks) for k, s in enumerate(ordered) if s.breaks}
-    groups = list(dict.fromkeys(s.group for s in ordered))
+    # A segment for each stretch of rows that follow one another in a file.
+    ordered = [
+        (number, part, first, last)
+        for number, parts in enumerate(grouped.values())
+        for part in parts
+        for first, last in part.stretches()
+    ]
+    breaks: dict[int, list[int]] = {}
+    for k, (_, part, first, last) in enumerate(ordered):
+        if inside := [row - first for row in part.breaks if first <= row < last]:
+            breaks[k] = inside
+    groups = list(dict.fromkeys(part.group for _, part, *_ in ordered))
     numbers = {name: i for i, name in enumerate(groups)}
+    begins = [int(part.in_file(np.array([first]))[0]) for _, part, first, _ in ordered]
     return replace(
         files,
         groups=groups,
         labels=list(grouped),
         skipped=skipped,
         breaks=breaks,
-        file=np.array([s.file for s in ordered], np.int64),
-        group=np.array([numbers[s.group] for s in ordered], np.int64),
-        member=np.array([s.member for s in ordered], np.int64),
-        count=np.array([s.count for s in ordered], np.int64),
+        file=np.array([part.file for _, part, *_ in ordered], np.int64),
+        group=np.array([numbers[part.group] for _, part, *_ in ordered], np.int64),
+        member=np.array([part.member for _, part, *_ in ordered], np.int64),
+        begin=np.array(begins, np.int64),
+        count=np.array([last - first for *_, first, last in ordered], np.int64),
         # Non-decreasing by construction, so that the rows of a simulation are found by bisection.
-        simulation=np.repeat(np.arange(len(grouped)), [len(m) for m in grouped.values()]),
+        simulation=np.array([number for number, *_ in ordered], np.int64),
     )
 
 

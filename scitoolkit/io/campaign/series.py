@@ -25,7 +25,7 @@ from scitoolkit.io.campaign.file_names import name_parts, stem_of
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import StoredArray
 from scitoolkit.io.campaign.layouts import CampaignLayout, CampaignOptions, Plain
-from scitoolkit.io.campaign.row_times import GAP, gaps_of, unpacked
+from scitoolkit.io.campaign.row_times import GAP, gaps_of, repeats_in, unpacked
 from scitoolkit.io.coordinates import require_increasing
 from scitoolkit.io.dates import of_one_kind, seconds_since
 
@@ -56,6 +56,7 @@ class FileRows:
         constants: numbers and names that hold for the whole file, see `constants_of`.
         breaks: rows before which times are missing.
         repeated: rows after these that are left out, since the next part holds them again.
+        skips: (row, rows of the file left out before it, since it holds them again).
     """
 
     path: str
@@ -70,6 +71,7 @@ class FileRows:
     constants: Constants = field(default_factory=dict)
     breaks: tuple[int, ...] = ()
     repeated: int = 0
+    skips: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(
@@ -94,6 +96,7 @@ class FileRows:
         rows = 1 if count is None else count
         times, calendar = None, {}
         breaks: tuple[int, ...] = ()
+        skips: tuple[tuple[int, int], ...] = ()
         if stored is not None and stored.values is not None:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
@@ -118,13 +121,40 @@ class FileRows:
             times = unpacked(values, stored.attrs)
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead:
+                # Members of one file are read together, row by row.
+                skips = repeats_in(times) if member < 0 else ()
+                for row, number in skips:
+                    times = np.delete(times, slice(row, row + number))
+                rows = len(times)
                 require_increasing(times, where, place="row", fix=_REPAIR)
                 if options.gaps != "allow":
                     breaks = gaps_of(times, where, options.gaps == "split")
         single = count is None
         return cls(
-            path, file, group, member, rows, times, calendar, single, step, constants or {}, breaks
+            path,
+            file,
+            group,
+            member,
+            rows,
+            times,
+            calendar,
+            single,
+            step,
+            constants or {},
+            breaks,
+            skips=skips,
         )
+
+    def in_file(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows of the file that rows are, (n,) int64."""
+        at = np.array([row for row, _ in self.skips], np.int64)
+        dropped = np.cumsum([0, *(count for _, count in self.skips)])
+        return rows + dropped[np.searchsorted(at, rows, side="right")]
+
+    def stretches(self) -> list[tuple[int, int]]:
+        """Return (row, last + 1) of the stretches that follow one another in the file."""
+        cuts = [0, *(row for row, _ in self.skips if row < self.count), self.count]
+        return list(itertools.pairwise(cuts))
 
     def times(self, dim: str) -> xr.Variable | None:
         """Return the times decoded according to their attributes; None without times."""

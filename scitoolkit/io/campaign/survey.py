@@ -26,9 +26,10 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.told import arrays_without_numbers
 from scitoolkit.io.loader.hdf5 import unfollowed_links
-from scitoolkit.io.roles import SIMULATION_NAMES
+from scitoolkit.io.roles import SIMULATION_NAMES, TIME_NAMES
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
+_MOST_SPACE = 3
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
 
 
@@ -78,6 +79,8 @@ def survey(
     options = replace(options, sample_dim=sample_dim or options.sample_dim, gaps="split")
     _require_dim(header, sample_dim, options)
     options = _chosen(header, options, level, member)
+    options, chosen = _without_single_entries(header, options)
+    remarks += chosen
     single = _is_single(header, options)
     pattern = _pattern([os.path.basename(f) for f in files]) if single and len(files) > 1 else None
     if pattern:
@@ -138,6 +141,26 @@ def _chosen(
     return replace(options, select=select or None)
 
 
+def _without_single_entries(
+    header: FileHeader, options: CampaignOptions
+) -> tuple[CampaignOptions, list[str]]:
+    """Return the options that select the entry of dims of one, in files of more than three dims."""
+    if layout_of(header) is not Plain:
+        return options, []
+    arrays = {a.path: a for a in Plain.arrays(header, options).values()}
+    crowded = [space for a in arrays.values() if len(space := _space(a)) > _MOST_SPACE]
+    singles = dict.fromkeys(dim for space in crowded for dim, size in space if size == 1)
+    select: dict[str, float] = {}
+    for dim in singles:
+        coordinate = Plain.coordinate(header, "", dim)
+        values = None if coordinate is None else coordinate.points
+        select[dim] = 0.0 if values is None else float(values[0])
+    if not select:
+        return options, []
+    remarks = [f"{dim} has one entry, which is selected" for dim in select]
+    return replace(options, select={**(options.select or {}), **select}), remarks
+
+
 def _require_dim(header: FileHeader, name: str, options: CampaignOptions) -> None:
     """Raise if a named dim is none of the file's.
 
@@ -164,13 +187,23 @@ def _named(
         return CampaignOptions(dims=list(dims)), []
     if layout_of(header) is not Plain:
         return CampaignOptions(), []
-    ranks = [
-        len(v.shape) for v in header.variables.values() if any(d.startswith("dim_") for d in v.dims)
-    ]
-    rank = max(ranks, default=0)
+    unnamed = [v for v in header.variables.values() if any(d.startswith("dim_") for d in v.dims)]
+    rank = max((len(v.shape) for v in unnamed), default=0)
     if rank < 2 or any(len(v.shape) > rank for v in header.variables.values()):
         return CampaignOptions(), []
-    if rank > 3 or (rank == 2 and files > 1):
+    fields = [v for v in unnamed if len(v.shape) == rank]
+    of_times = [
+        v.shape
+        for path, v in header.variables.items()
+        if path.rpartition("/")[2].lower() in TIME_NAMES and len(v.shape) < 2
+    ]
+    if rank < 4 and of_times and all(shape in ((), (1,)) for shape in of_times):
+        names = ["z", "y", "x"][-rank:]
+        return CampaignOptions(dims=names), [
+            f"the file does not name its dims: {', '.join(names)} is a guess, beside its one time"
+        ]
+    stated = any(v.shape[:1] in of_times for v in fields)
+    if rank > 3 or (rank == 2 and files > 1 and not stated):
         ways = "time,x or y,x" if rank == 2 else "time,z,y,x or simulation,time,y,x"
         raise DataError(
             f"{rank} dims without names: {ways}?",
@@ -178,9 +211,39 @@ def _named(
             fix=f"--dims {ways.split(' or ')[0]}",
         )
     names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
+    if not stated:
+        _require_no_numbers(header, [v.name for v in fields])
     return CampaignOptions(dims=names), [
         f"the file does not name its dims: {', '.join(names)} is a guess"
     ]
+
+
+def _require_no_numbers(header: FileHeader, names: Sequence[str]) -> None:
+    """Raise if arrays without named dims differ in a number only, as times of one variable do.
+
+    Raises:
+        DataError: with the arrays.
+    """
+    alike: dict[tuple[str, tuple[int, ...]], list[tuple[list[int], str]]] = {}
+    for name in names:
+        numbers = [int(n) for n in re.findall(r"\d+", name)]
+        key = re.sub(r"\d+", "#", name), header.variables[name].shape
+        alike.setdefault(key, []).append((numbers, name))
+    for members in alike.values():
+        columns = [sorted(set(column)) for column in zip(*(n for n, _ in members), strict=True)]
+        changing = [column for column in columns if len(column) > 1]
+        # Up to three from 0 or 1 on are components of a vector.
+        if len(changing) != 1 or changing[0] in ([0, 1], [1, 2], [0, 1, 2], [1, 2, 3]):
+            continue
+        first = ", ".join(name for _, name in sorted(members)[:3])
+        raise DataError(
+            f"{first}, ... differ in a number only: they look like times of one variable, and "
+            "would be read as variables",
+            where=str(header.path),
+            allowed="one array with the times along a dim; openPMD",
+            fix="write the arrays of each variable one after another along a new first dim; "
+            "--dims NAMES if they are variables",
+        )
 
 
 def _is_single(header: FileHeader, options: CampaignOptions) -> bool:

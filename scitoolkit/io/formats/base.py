@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.rows import RowReader, VariableLayout
 
 Block = tuple[slice | int, ...]
+_DUMP_OF_BASILISK = (170901).to_bytes(4, "little")
+"""Version in the header of a dump (output.h), after its time, length, step, depth and processes."""
 
 
 @dataclass(frozen=True)
@@ -441,6 +443,14 @@ def _not_recognised(path: Path, known: list[type[Format]]) -> DataError:
             return DataError(advice[0], where=str(path), allowed=names, fix=advice[1])
     if path.is_dir():
         return DataError("a folder that is not a Zarr store", where=str(path), allowed=names)
+    if file_head(path, 32)[28:] == _DUMP_OF_BASILISK:
+        return DataError(
+            "a dump of Basilisk: cells of a tree, not supported as a grid",
+            where=str(path),
+            allowed=names,
+            fix=f'in Basilisk: #include "vtk.h", restore ("{path.name}"), then '
+            f'output_vtk ({{f, p}}, N, fopen ("{path.name}.vtk", "w"), true)',
+        )
     size = path.stat().st_size
     return DataError(
         f"format not recognised ({size} bytes)",

@@ -17,6 +17,8 @@ import numpy as np
 from scitoolkit.io.loader.file_source import FileSource, Piece
 
 _STEPS_AHEAD = 64
+_WORTH_NBYTES = 128 << 10
+"""Bytes that take as long to read as to find the holders of a row and to copy it from them."""
 
 
 @dataclass(frozen=True)
@@ -60,34 +62,40 @@ def shared_reads(
         gap_nbytes: see `RowSet.pieces`.
         budget: maximum bytes of rows in memory, except for a step that exceeds them alone.
     """
+    # A request costs as many bytes as are read in its latency.
+    shared = {
+        name: rows
+        for name, rows in source.rows.items()
+        if rows.unit_nbytes + gap_nbytes >= _WORTH_NBYTES
+    }
     # The last step that needs a row: the row is in memory until that step is done.
-    until = {name: np.full(rows.num_rows, -1, np.int64) for name, rows in source.rows.items()}
+    until = {name: np.full(rows.num_rows, -1, np.int64) for name, rows in shared.items()}
     ahead: deque[tuple[Mapping[str, np.ndarray], int]] = deque()
     after = held = 0
 
     def finish() -> None:
         """Do the earliest step in memory, and release the rows that no later one takes."""
         nonlocal after, held
-        rows, unused = ahead.popleft()
+        rows, alone = ahead.popleft()
         released = sum(
-            int((until[name][wanted] == after).sum()) * source.rows[name].row_nbytes
+            int((until[name][wanted] == after).sum()) * shared[name].row_nbytes
             for name, wanted in rows.items()
         )
-        after, held = after + 1, held - released - unused
+        after, held = after + 1, held - released - alone
 
     for step, rows in enumerate(work):
-        taken, fresh = {}, {}
-        for name, wanted in rows.items():
-            holder = until[name][wanted]
+        taken, fresh = {}, dict(rows)
+        for name in shared:
+            holder = until[name][rows[name]]
             here = holder >= after
-            taken[name] = wanted[here], holder[here]
-            fresh[name] = wanted[~here]
-            until[name][wanted] = step
+            taken[name] = rows[name][here], holder[here]
+            fresh[name] = rows[name][~here]
+            until[name][rows[name]] = step
         pieces = pieces_of(source, fresh, gap_nbytes)
         nbytes = sum(nbytes_of_piece(source, piece) for piece in pieces)
-        required = sum(len(r) * source.rows[name].row_nbytes for name, r in fresh.items())
+        later = sum(len(fresh[name]) * one.row_nbytes for name, one in shared.items())
         while ahead and (held + nbytes > budget or len(ahead) == _STEPS_AHEAD):
             finish()
         held += nbytes
-        ahead.append((rows, nbytes - required))
+        ahead.append(({name: rows[name] for name in shared}, nbytes - later))
         yield StepReads(pieces, taken, after, held)

@@ -86,7 +86,7 @@ def test_a_part_decodes_its_blocks_alone(small_blocks, monkeypatch):
     decoded = []
     one = blocks.CodedBlocks._decode
     monkeypatch.setattr(
-        blocks.CodedBlocks, "_decode", lambda s, n, p: (decoded.append(n), one(s, n, p))[1]
+        blocks.CodedBlocks, "_decode", lambda s, n, *rest: (decoded.append(n), one(s, n, *rest))[1]
     )
     decompress_region(slabs, slice(17, 20), slice(8, 16), slice(0, 8))
     assert len(decoded) == 1
@@ -135,3 +135,27 @@ def test_speed_is_smaller_than_sz3_on_turbulence():
         stream = compress(x, rel=rel, objective="speed")
         assert np.abs(x - decompress(stream)).max() <= bound
         assert len(stream) <= 0.9 * len(codecs.get("sz3")().encode(x, bound))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("points", [1 << 9, 3 << 17, 1 << 19])
+def test_blocks_of_any_size_are_read(monkeypatch, dtype, points):
+    """Writers chose 3 x 2^17 points before; rows of 31 and more have vectors, an end and edges."""
+    x = field_of((5, 130, 131), dtype)
+    x[2, 60:63, 40:90] *= 1e6  # integers with raw bits, and values that are stored verbatim
+    monkeypatch.setattr(blocks, "POINTS", points)
+    data, decoded, error = blocks.encode(x, 1e-2)
+    monkeypatch.undo()
+    assert np.abs(x.astype(np.float64) - decoded).max() == error <= 1e-2
+    read = blocks.CodedBlocks.read(data, x.shape, x.dtype, 1e-2)
+    assert read.decode(np.empty_like(x)).tobytes() == decoded.tobytes()
+
+
+def test_too_little_memory_is_refused_and_not_overrun(small_blocks):
+    x = field_of((9, 17, 33))
+    data, _, _ = blocks.encode(x, 1e-2)
+    read = blocks.CodedBlocks.read(data, x.shape, x.dtype, 1e-2)
+    buffers = blocks._Buffers(read.blocks, x.dtype)
+    buffers.workspace = np.empty(1000, np.uint8)
+    with pytest.raises(MemoryError):
+        read._decode(0, np.empty((8, 8, 8), np.float32), buffers)

@@ -320,8 +320,10 @@ int main(int argc, char **argv) {
     x[100] = 1e9f;
     uint8_t head[8192], good[1 << 16], bad[1 << 16];
     const int64_t common = sck_fit_blocks_32(shape, stride, x, 1e9, 1e-2, head, sizeof head);
+    const int64_t bytes = sck_block_workspace_32(shape);
+    uint8_t *const memory = malloc((size_t)bytes);
     const int64_t size = sck_encode_block_32(shape, stride, x, head, common, 1e-2, good,
-                                             sizeof good, y, &error);
+                                             sizeof good, y, &error, memory, bytes);
     if (common < 0 || size < 0) return 2;
     for (long t = 0; t < tries; t++) {
         int64_t n = chance(4) ? size : chance((uint32_t)size + 1), m = common;
@@ -331,11 +333,12 @@ int main(int argc, char **argv) {
         for (uint32_t k = chance(8); k > 0; k--) bad[chance((uint32_t)size)] ^= 1 << chance(8);
         if (chance(3) == 0) h[chance((uint32_t)m)] ^= 1 << chance(8);
         memcpy(b, bad, (size_t)n);
-        if (!sck_decode_block_32(shape, stride, h, m, 1e-2, b, n, z) && memcmp(y, z, sizeof y))
-            silent++;
+        if (!sck_decode_block_32(shape, stride, h, m, 1e-2, b, n, z, memory, bytes)
+            && memcmp(y, z, sizeof y)) silent++;
         free(h);
         free(b);
     }
+    free(memory);
     printf("%ld\n", silent);
     (void)argc;
     return 0;

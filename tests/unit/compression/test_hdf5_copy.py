@@ -15,7 +15,7 @@ from h5py import h5a, h5r
 from scitoolkit.compression import Bound, Options
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.files import FilePlan, compress_file, decompress_file
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 
 NOT_COMPARED = ("/t", "/group/nested", "/six_dims", "/flat", "/group/again", "/group/loop")
 LOSSY = {"/t", "/group/nested", "/six_dims", "/flat"}
@@ -274,3 +274,94 @@ def test_fill_values_of_variable_length_are_copied(tmp_path: Path) -> None:
                 assert copy[name][...].tolist() == original[name][...].tolist()
                 assert copy[name].fillvalue == b"none"
                 assert copy[name].maxshape == original[name].maxshape
+
+
+REFERENCES = {"object": h5py.ref_dtype, "region": h5py.regionref_dtype}
+
+
+def types_with(reference: np.dtype) -> dict[str, np.dtype]:
+    """Return datatypes that hold references, alone, in arrays, compounds and lists."""
+    types = {
+        "alone": reference,
+        "compound": np.dtype([("r", reference), ("i", "i4")]),
+        "nested": np.dtype([("a", np.dtype([("r", reference)])), ("i", "i4")]),
+        "array": np.dtype([("r", reference, (2,)), ("i", "i4")]),
+    }
+    if reference is h5py.ref_dtype:  # h5py cannot read lists of regions
+        types["list"] = h5py.vlen_dtype(reference)
+        types["list of lists"] = h5py.vlen_dtype(h5py.vlen_dtype(reference))
+        types["list in compound"] = np.dtype([("r", h5py.vlen_dtype(reference)), ("i", "i4")])
+    return types
+
+
+def value_of(dtype: np.dtype, references: list[Any], number: int) -> Any:
+    """Return a value of a type with the references from `number` on."""
+    if (listed := h5py.check_vlen_dtype(dtype)) is not None:
+        out = np.empty(number % 3, dtype=listed)
+        for i in range(len(out)):
+            out[i] = value_of(listed, references, number + i)
+        return out
+    if dtype.names:
+        parts = enumerate(dtype.names)
+        return tuple(value_of(dtype[name], references, number + i) for i, name in parts)
+    if dtype.subdtype:
+        return [value_of(dtype.subdtype[0], references, number + i) for i in range(2)]
+    return references[number % 3] if dtype.hasobject else number
+
+
+PLACES = ("dataset", "one value", "attribute")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        (kind, name, place)
+        for kind, reference in REFERENCES.items()
+        for name in types_with(reference)
+        for place in PLACES
+        # h5py ends the process on writing one list of references to a dataset.
+        if not (place == "one value" and name.startswith("list"))
+    ],
+)
+def test_references_in_values_of_any_type_point_into_the_copy(tmp_path, kind, name, place):
+    dtype = types_with(REFERENCES[kind])[name]
+    source, small = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as file:
+        # Before the field in the file: compressed, it is at another address in the copy.
+        group = file.create_group("first")
+        t, other = (
+            file.create_dataset("t", data=field((50, 60))),
+            file.create_dataset("g/o", (3, 4), "f4"),
+        )
+        references = (
+            [t.ref, other.ref, h5py.Reference()]
+            if kind == "object"
+            else [t.regionref[:2, 1:3], other.regionref[1:2, :], h5py.RegionReference()]
+        )
+        values = np.empty(() if place == "one value" else 4, dtype)
+        for index in np.ndindex(values.shape):
+            values[index] = value_of(dtype, references, 1 + sum(index))
+        if place == "attribute":
+            group.attrs.create("held", values, dtype=dtype)
+        else:
+            held = group.create_dataset("held", values.shape, dtype)
+            for index in np.ndindex(values.shape):
+                held[index] = values[index]
+    compress_file(source, small, FilePlan(Bound("rel", 1e-2), {}, Options(enhancer="none")))
+    told = []
+    for path in (source, small):
+        with h5py.File(path) as file:
+            group = file["first"]
+            value = group.attrs["held"] if place == "attribute" else group["held"][()]
+            told.append(plain(file, value))
+    assert told[0] == told[1]
+    assert any(name in str(told[0]) for name in ("/t", "/g/o"))
+
+
+def test_lists_of_regions_are_refused_by_name(tmp_path):
+    source = tmp_path / "a.h5"
+    with h5py.File(source, "w") as file:
+        file["t"] = field((50, 60))
+        file.create_dataset("g/lists", (2,), h5py.vlen_dtype(h5py.regionref_dtype))
+    with pytest.raises(DataError, match=r"/g/lists: references, or lists of values, of a type"):
+        compress_file(source, tmp_path / "b.h5", FilePlan(Bound("rel", 1e-2), {}, Options()))

@@ -1,4 +1,4 @@
-"""The last stage of large fields, slab by slab: what it returns of the whole, in less memory."""
+"""First and last stages of large fields, slab by slab: what they return of the whole."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import nn
 
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.emulator import build
 from scitoolkit.emulation.models import slabwise as module
-from scitoolkit.emulation.models.layers import Conv
+from scitoolkit.emulation.models.convnext import ConvNeXtUNet
+from scitoolkit.emulation.models.layers import Conv, channels_to_space, space_to_channels
 from scitoolkit.emulation.models.slabwise import slabwise
 from scitoolkit.emulation.models.unet import UNet
 from scitoolkit.emulation.spatial.slabs import Slabs
+from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.testing.ranks import run_ranks
 from scitoolkit.training.traffic import Traffic
 
@@ -32,6 +36,26 @@ class Counted(nn.Module):
     def forward(self, x):
         self.shapes.append(tuple(x.shape[2:]))
         return self.layers(x)
+
+
+@pytest.fixture(params=["unet", "convnext_unet", "resnet", "fno"])
+def emulator(request):
+    """An emulator of random weights, whose outputs are carried changes, and its inputs."""
+    model = {"unet": {"widths": [8, 8]}, "convnext_unet": {"widths": [8, 8], "patch": 2}}
+    config = EmulationConfig.model_validate(
+        {
+            "data": {"path": "none.nc", "inputs": ["u", "v"], "outputs": ["u", "v"]},
+            "model": {"name": request.param, **model.get(request.param, {})},
+            "boundary": {"x": "circular"},
+            "transport": {"x": 2},
+        }
+    )
+    fields = tuple(Variable(name, ("x", "y"), (8, 6), "", True) for name in "uv")
+    net = build(config, Layout(fields, fields, {"x": 8, "y": 6}, {}, "t"))
+    torch.manual_seed(1)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    return net.eval(), [torch.randn(2, 8, 6) for _ in "uv"]
 
 
 @pytest.mark.parametrize("kind", ["circular", "zeros", "edge"])
@@ -67,6 +91,46 @@ def test_a_unet_of_slabs_is_the_unet(kind, monkeypatch) -> None:
         whole = net(x)
         thin(monkeypatch)
         torch.testing.assert_close(net(x), whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["circular", "zeros", "edge"])
+@pytest.mark.parametrize("patch", [1, 2, 4])
+def test_a_convnext_unet_of_slabs_is_the_whole_one(kind, patch, monkeypatch) -> None:
+    """Its first and last stage have other cells in than out, and its blocks are of slabs too."""
+    torch.manual_seed(0)
+    net = ConvNeXtUNet(2, 3, [kind, "zeros"], widths=[8, 6], patch=patch, kernel=3).double()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    x = torch.randn(2, 2, 63, 8, dtype=torch.float64)
+    with torch.no_grad():
+        whole = net(x)
+        thin(monkeypatch)
+        torch.testing.assert_close(net(x), whole, rtol=0, atol=1e-12)
+        torch.testing.assert_close(net.decoded(*net.encoded(x)), whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("patch", [1, 2, 3])
+@pytest.mark.parametrize("space", [(4,), (2, 3), (3, 2, 4)])
+def test_patches_are_channels_from_the_last_dim_on(patch, space) -> None:
+    x = torch.randn(2, 3, *(patch * n for n in space))
+    merged = space_to_channels(x, patch)
+    assert merged.shape == (2, 3 * patch ** len(space), *space)
+    cell = tuple(n - 1 for n in space)
+    block = x[(..., *(slice(patch * c, patch * (c + 1)) for c in cell))]
+    order = block.movedim(1, -1).permute(0, *reversed(range(1, len(space) + 1)), -1)
+    assert torch.equal(merged[(..., *cell)], order.flatten(1))
+    assert torch.equal(channels_to_space(merged, patch), x)
+
+
+def test_an_emulator_without_gradients_gives_the_same_and_keeps_its_inputs(emulator) -> None:
+    """Outputs are computed in place of the network's, but not of what the caller holds."""
+    model, inputs = emulator
+    before = [x.clone() for x in inputs]
+    wanted = model(*inputs)
+    with torch.no_grad():
+        found = model(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
 
 
 def test_ranks_cut_a_dim_that_they_hold_whole(monkeypatch) -> None:

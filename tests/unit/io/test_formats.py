@@ -27,15 +27,15 @@ def save_arrays(dataset: xr.Dataset, path: Path) -> None:
         np.savez(file, **{str(name): array.values for name, array in dataset.items()})
 
 
-# Formats without a streaming writer. The fallback is tested below; meshes and refined grids, whose
-# dims are always those of space, in test_other_formats.
+# Formats without a streaming writer. The fallback is tested below; meshes, elements and refined
+# grids, whose dims are always those of space, in test_other_formats.
 WRITE = {
     "netcdf3": lambda dataset, path: dataset.to_netcdf(path, engine="scipy"),
     "npy": save_array,
     "npz": save_arrays,
 }
 FALLBACK = "xarray"
-OF_SPACE = ("mesh", "adaptive")
+OF_SPACE = ("mesh", "adaptive", "nek5000")
 
 
 class TestFormats(FormatContract):

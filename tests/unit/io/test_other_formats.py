@@ -16,6 +16,7 @@ from scitoolkit.io.fields import open_fields
 from scitoolkit.io.formats.adaptive import Adaptive
 from scitoolkit.io.formats.base import format_of
 from scitoolkit.io.formats.meshes import Meshes
+from scitoolkit.io.formats.nek5000 import Nek5000
 
 
 def box(sizes, rng, spacing=1.0):
@@ -240,6 +241,72 @@ def test_fields_of_one_name_in_two_groups_are_two():
 
     arrays = {("gas", "T"): 1, ("dust", "T"): 2, ("gas", "u"): 3}
     assert _named(arrays) == {"gas_T": 1, "dust_T": 2, "u": 3}
+
+
+def test_a_dump_of_basilisk_is_refused_with_the_way_to_a_grid(tmp_path):
+    header = np.array([(1.5, 3, 100, 6, 1, 170901)], "<f8,<i8,<i4,<i4,<i4,<i4")
+    (tmp_path / "dump").write_bytes(header.tobytes() + bytes(200))
+    with pytest.raises(DataError, match=r"a dump of Basilisk.*restore \(\"dump\"\).*output_vtk"):
+        format_of(tmp_path / "dump")
+
+
+NEK = "#std 8  3  3  1 {here:>10} {all:>10}  5.0E-01         1      0      1 {fields}"
+
+
+def read_nek(monkeypatch, **read):
+    """Let pymech, which `make test-files` has, return elements by the name of a file."""
+    core = types.ModuleType("pymech.neksuite")
+    core.readnek = lambda path: read[path.rpartition("/")[2].partition("0.")[0]]
+    monkeypatch.setitem(sys.modules, "pymech", types.ModuleType("pymech"))
+    monkeypatch.setitem(sys.modules, "pymech.neksuite", core)
+
+
+def nek_elements(*, curved=False, jump=0.0):
+    """Return two elements of 3 x 3 points side by side, the second one first."""
+    elements = []
+    for number in (1, 0):
+        y, x = np.meshgrid([0, 0.5, 1], np.linspace(number, number + 1, 3), indexing="ij")
+        positions = np.stack([x + 0.2 * curved * y**2, y, 0 * x])[:, None]
+        values = x + 10 * y + jump * number
+        elements.append(
+            types.SimpleNamespace(
+                pos=positions, vel=np.stack([values, -values])[:, None], pres=values[None, None]
+            )
+        )
+    return types.SimpleNamespace(elem=elements, var=(2, 2, 1, 0, 0), wdsz=8, time=0.5)
+
+
+def test_elements_of_nek5000_that_fill_a_box_are_a_grid(tmp_path, monkeypatch):
+    """Positions are in the first file of a run only; points of two elements have their mean."""
+    read_nek(monkeypatch, flow=nek_elements(jump=2.0))
+    for number, fields in enumerate(("XUP", "UP")):
+        path = tmp_path / f"flow0.f{number:05d}"
+        path.write_text(NEK.format(here=2, all=2, fields=fields))
+        assert Nek5000.guess(path) == 1
+        with Nek5000.open_dataset(path) as data:
+            assert list(data.data_vars) == ["ux", "uy", "pressure"]
+            assert data.ux.dims == ("y", "x")
+            assert data.x.values.tolist() == [0, 0.5, 1, 1.5, 2]
+            assert float(data.time) == 0.5
+            truth = data.x.values + 10 * data.y.values[:, None] + [0, 0, 1, 2, 2]
+            np.testing.assert_array_equal(data.ux, truth)
+            np.testing.assert_array_equal(data.uy, -truth)
+            np.testing.assert_array_equal(data.pressure, truth)
+    (tmp_path / "flow0.f00000").unlink()
+    with pytest.raises(DataError, match="no positions"):
+        Nek5000.open_dataset(path)
+
+
+def test_curved_elements_parts_and_damaged_files_of_nek5000_are_refused(tmp_path, monkeypatch):
+    read_nek(monkeypatch, bent=nek_elements(curved=True))
+    for name, here, said in (
+        ("bent0.f00000", 2, "fill no box"),
+        ("bent0.f00001", 1, "1 of 2 elements"),
+        ("lost0.f00001", 2, "pymech does not read it"),
+    ):
+        (tmp_path / name).write_text(NEK.format(here=here, all=2, fields="XUP"))
+        with pytest.raises(DataError, match=said):
+            Nek5000.open_dataset(tmp_path / name)
 
 
 def test_messages_on_two_grids_are_refused(tmp_path):

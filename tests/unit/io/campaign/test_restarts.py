@@ -9,6 +9,7 @@ import xarray as xr
 import scitoolkit
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.leaks import require_no_leak
+from scitoolkit.io.campaign.measure import Question, keys_of, measure_pieces, merged, pieces_of
 
 STATES = np.random.default_rng(0).random((20, 5, 6), np.float32)
 HOURS = {"units": "hours since 2000-01-01"}
@@ -106,6 +107,92 @@ def test_rows_that_differ_between_parts_are_refused(tmp_path):
         with pytest.raises(DataError, match="as a restart does, but row 2 of u has other values"):
             scitoolkit.open_campaign(tmp_path, **options)
     assert scitoolkit.open_campaign(tmp_path, files="simulations").found.index.num_rows == 23
+
+
+TWICE = np.r_[0:11, 8:14, 13:20]
+"""Steps of a file in which a run was continued from step 8, and then from step 13."""
+
+
+def write_twice(path, kind, values=None):
+    fields = {
+        "u": (("time", "y", "x"), STATES[TWICE] if values is None else values),
+        "h": (("y", "x"), STATES[0]),
+    }
+    # A restart adds up its steps again: its times are the same but for their last digits.
+    times = TWICE - 1e-9 * np.arange(len(TWICE))
+    data = xr.Dataset(fields, {"time": ("time", times, HOURS)})
+    if kind == "zarr":
+        data.to_zarr(path, consolidated=False)
+    else:
+        chunks = {"u": {"chunksizes": (4, 5, 6), "zlib": True}} if kind == "chunked" else {}
+        data.to_netcdf(path, engine="h5netcdf", encoding=chunks)
+
+
+@pytest.mark.parametrize("kind", ["nc", "chunked", "zarr"])
+def test_equal_rows_within_a_file_are_read_once(tmp_path, kind, caplog):
+    write_twice(tmp_path / f"run.{'zarr' if kind == 'zarr' else 'nc'}", kind)
+    with caplog.at_level("INFO"):
+        campaign = scitoolkit.open_campaign(tmp_path, ["u", "h"], cache=tmp_path / "index")
+    told = [r.getMessage() for r in caplog.records if "holds again with the same" in r.getMessage()]
+    assert ["rows 8 to 10" in told[0], "rows 16 to 16" in told[1]] == [True, True]
+    assert campaign.found.index.num_simulations == 1
+    again = scitoolkit.open_campaign(tmp_path, ["u", "h"], cache=tmp_path / "index")
+    for one in (campaign, again):
+        whole = one.dataset(0)
+        np.testing.assert_array_equal(whole.u.values, STATES)
+        np.testing.assert_array_equal(whole.h.values, np.broadcast_to(STATES[0], STATES.shape))
+        hours = np.diff(whole.time.values) / np.timedelta64(1, "h")
+        np.testing.assert_allclose(hours, 1, rtol=1e-6)
+        batch = next(iter(one.loader(19, shuffle=False)))
+        np.testing.assert_array_equal(batch["x"].numpy()[:, 0, 0], STATES[:-1])
+        np.testing.assert_array_equal(batch["y"].numpy()[:, 0, 0], STATES[1:])
+        rows = one.rows["u"]
+        np.testing.assert_array_equal(
+            rows.part(13, 20, (slice(1, 3), slice(0, 2))), STATES[13:, 1:3, :2]
+        )
+
+
+def test_statistics_count_rows_that_a_file_holds_twice_once(tmp_path):
+    write_twice(tmp_path / "run.nc", "nc")
+    campaign = scitoolkit.open_campaign(tmp_path, ["u"])
+    pieces, question = pieces_of(campaign.found, campaign.found.index.blocks), Question()
+    assert len(set(keys_of(campaign.found, pieces, question))) == len(pieces) == 3
+    parts = measure_pieces(campaign.found, campaign.rows, dict(enumerate(pieces)), question)
+    rows = [parts[number] for number in range(len(pieces))]
+    moments = merged(campaign.found, pieces, rows, question).values["u"]
+    states = STATES.astype(np.float64)
+    np.testing.assert_allclose(np.ravel(moments.result()), [states.mean(), states.std()], rtol=1e-6)
+
+
+def test_rows_that_differ_within_a_file_are_refused(tmp_path):
+    values = STATES[TWICE].copy()
+    values[12, 3, 2] += 1e-6
+    write_twice(tmp_path / "run.nc", "nc", values)
+    said = r"goes backward at row 11, as after a restart, but u has other values in row 12 than"
+    with pytest.raises(DataError, match=said):
+        scitoolkit.open_campaign(tmp_path, ["u"])
+    assert scitoolkit.open_campaign(tmp_path, ["u"], lead=0).found.index.num_rows == 24
+
+
+@pytest.mark.parametrize("steps", [np.r_[0:11, 3:5], np.r_[0:6, 2.5:6.5], np.r_[5:10, 0:8]])
+def test_times_that_do_not_continue_what_they_repeat_are_refused(tmp_path, steps):
+    values = np.zeros((len(steps), 5, 6))
+    data = xr.Dataset({"u": (("time", "y", "x"), values)}, {"time": ("time", steps, HOURS)})
+    data.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="goes backward"):
+        scitoolkit.open_campaign(tmp_path, ["u"])
+
+
+@pytest.mark.parametrize("second", [slice(18, 25), slice(20, 25)])
+def test_a_file_that_holds_rows_twice_is_continued_by_another(tmp_path, second):
+    states = np.random.default_rng(1).random((25, 5, 6), np.float32)
+    for name, steps in (("run_0", TWICE), ("run_1", np.arange(25)[second])):
+        fields = {"u": (("time", "y", "x"), states[steps])}
+        data = xr.Dataset(fields, {"time": ("time", steps + 0.0, HOURS)})
+        data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    campaign = scitoolkit.open_campaign(tmp_path, ["u"])
+    assert campaign.found.index.num_simulations == 1
+    np.testing.assert_array_equal(campaign.dataset(0).u.values, states)
 
 
 def test_in_one_part_they_are_read(tmp_path):

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 
 from scitoolkit.io.loader import PlannedLoader, open_source
+from scitoolkit.io.loader import shared_reads as module
 from scitoolkit.io.loader.shared_reads import nbytes_of_piece, shared_reads
 
 N, ROW = 60, 4 * 6 * 8
 FRAMES = {"x": [0, 1, 3], "y": 4}
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """Share rows of any size, which only large ones are worth."""
+    monkeypatch.setattr(module, "_WORTH_NBYTES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +37,7 @@ def loader_of(path, name="whole", prefetch=10**6, **options):
     return loader
 
 
+@pytest.mark.usefixtures("any_size")
 def test_each_row_is_read_once_where_all_fit_into_the_memory_of_reading_ahead(path):
     loader = loader_of(path, buffer=0)
     said = loader.explain()
@@ -39,6 +47,7 @@ def test_each_row_is_read_once_where_all_fit_into_the_memory_of_reading_ahead(pa
     assert loader.stats()["largest_prefetch_bytes"] <= N * ROW
 
 
+@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("name", ["whole", "gzip"])
 @pytest.mark.parametrize("prefetch", [0, 20 * ROW, 40 * ROW, 10**6])
 @pytest.mark.parametrize("buffer", [0, 10 * ROW])
@@ -64,6 +73,7 @@ def test_batches_and_predictions_hold_for_every_amount_of_memory(path, name, pre
         assert loader.stats()["largest_prefetch_bytes"] <= max(prefetch, 4 * 4 * ROW)
 
 
+@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("prefetch", [20 * ROW, 10**6])
 def test_a_loader_that_goes_on_in_the_middle_yields_the_same_batches(path, prefetch):
     whole = list(loader_of(path, prefetch=prefetch, buffer=10 * ROW))
@@ -76,6 +86,7 @@ def test_a_loader_that_goes_on_in_the_middle_yields_the_same_batches(path, prefe
         assert all(np.array_equal(batch[key], expected[key]) for key in expected)
 
 
+@pytest.mark.usefixtures("any_size")
 def test_a_sample_that_cannot_be_read_is_replaced_in_every_step_that_shares_its_rows(tmp_path):
     u = np.arange(40.0)[:, None] * np.ones(5)
     u[17] = np.nan
@@ -91,6 +102,7 @@ def test_a_sample_that_cannot_be_read_is_replaced_in_every_step_that_shares_its_
         assert np.array_equal(one["x"], other["x"])
 
 
+@pytest.mark.usefixtures("any_size")
 def test_rows_in_memory_stay_within_the_budget_and_are_taken_from_steps_in_memory(path):
     source = open_source(path, {"x": "whole"})
     rng = np.random.default_rng(1)
@@ -108,3 +120,19 @@ def test_rows_in_memory_stay_within_the_budget_and_are_taken_from_steps_in_memor
             assert one.held == len(np.unique(np.concatenate(members))) * ROW
             assert one.held <= budget or one.after == step
             assert sum(nbytes_of_piece(source, piece) for piece in one.pieces) == len(fresh) * ROW
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "gap", "shared"), [(1024, 0, 0), (1024, 2**17, 1), (2**18, 0, 1)]
+)
+def test_rows_are_shared_where_reading_them_again_takes_long(tmp_path, nbytes, gap, shared):
+    np.save(tmp_path / "u.npy", np.zeros((6, nbytes // 8)))
+    source = open_source(tmp_path / "u.npy", {"x": "values"})
+    work = [{"values": np.array([0, 5])}, {"values": np.array([0, 3])}]
+    first, second = shared_reads(source, work, gap, 2**30)
+    assert len(first.taken.get("values", ([],))[0]) == 0
+    assert list(second.taken.get("values", ([],))[0]) == [0] * shared
+    assert [r for piece in second.pieces for r in piece.rows] == [0, 3][shared:]
+    assert second.held == sum(
+        (p.last - p.first) * nbytes for one in (first, second) for p in one.pieces
+    )
