@@ -89,6 +89,7 @@ def ask() -> None:
     import torch
 
     from scitoolkit.compression.native import library, plugin
+    from scitoolkit.deploy import pool_core
     from scitoolkit.generators.submatrix import chebyshev
     from scitoolkit.generators.vlasov import source
     from scitoolkit.graphs import placement, refine
@@ -99,6 +100,7 @@ def ask() -> None:
 
     assert lists.available()
     assert not library.unavailable()
+    pool_core.library()
     plugin.install("filter")
     for module, name in (
         (lists, "edge_sums.c"),

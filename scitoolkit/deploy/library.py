@@ -6,7 +6,7 @@ import ctypes
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,109 +19,17 @@ Array = np.ndarray
 Call = Callable[[Sequence[Array], str], tuple[tuple[Array, ...], Array]]
 
 
-class Library:
-    """Generated code in a shared library; thread-safe.
+class Functions:
+    """Functions of a surrogate, as described: checks of the arrays of calls.
 
     Args:
-        path: the library.
-        name: prefix of its functions.
-        threads: number of OpenMP threads that workspace is allocated for.
-
-    Attributes:
-        about: description of the functions, from the library.
-
-    Raises:
-        CheckpointError: no such library, another ABI, damaged weights, or another processor.
+        name: for errors.
+        about: description with the functions.
     """
 
-    def __init__(self, path: Path, name: str, *, threads: int = 1) -> None:
-        if not path.is_file():
-            raise CheckpointError(
-                "no such file", where=str(path), fix=f"scitoolkit export RUN -o {path}"
-            )
-        self._library = _loaded(path)
+    def __init__(self, name: str, about: Mapping[str, Any]) -> None:
         self._name = name
-        try:
-            describe = getattr(self._library, f"{name}_about")
-        except AttributeError:
-            raise CheckpointError(
-                f"it contains no surrogate {name!r}",
-                where=str(path),
-                fix="do not rename exported libraries",
-            ) from None
-        describe.restype = ctypes.c_char_p
-        self.about: dict[str, Any] = json.loads(describe())
-        self._functions = {f["name"]: f for f in self.about["functions"]}
-        self._threads = threads
-        self._work = threading.local()
-        self._check(path)
-
-    def _check(self, path: Path) -> None:
-        check = getattr(self._library, f"{self._name}_check")
-        check.argtypes = [ctypes.c_int, ctypes.c_int64]
-        status = check(ABI, self.about["checksum"])
-        if status:
-            reason = next(k for k, v in STATUSES.items() if v == status)
-            text = {
-                "MISMATCH": f"of ABI {self.about['abi']}, this release reads {ABI}",
-                "CORRUPT": "the weights in it are damaged",
-                "PROCESSOR": "compiled for another processor",
-            }[reason]
-            raise CheckpointError(text, where=str(path), fix=f"scitoolkit export RUN -o {path}")
-
-    def run(
-        self, inputs: Sequence[Array], function: str = "", leading: Sequence[int] = ()
-    ) -> tuple[tuple[Array, ...], Array]:
-        """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
-
-        Args:
-            inputs: arrays in C order, (samples, *shape); shared ones without samples.
-            function: name of a function in `about`.
-            leading: addresses of additional first arguments.
-
-        Raises:
-            DataError: a wrong number of arrays, shape, dtype or order, or no such function.
-        """
-        samples = self.samples(inputs, function)
-        about = self._functions[function]
-        dtype = about.get("dtype", "float32")
-        outputs = tuple(np.empty((samples, *o["shape"][1:]), dtype) for o in about["outputs"])
-        status = np.zeros(samples, np.int32)
-        code = self.pointer(function, len(leading))(
-            *leading,
-            samples,
-            *(a.ctypes.data for a in (*inputs, *outputs)),
-            *self.workspace(function),
-            status.ctypes.data,
-        )
-        if code > STATUSES["NOT_FINITE"]:
-            raise BackendError(f"{about['symbol']} returned status {code}")
-        return outputs, status
-
-    def workspace(self, function: str = "") -> tuple[int, int]:
-        """Return address and size of the workspace of this Python thread.
-
-        Each thread has one, as ctypes releases the GIL.
-        """
-        size = self._functions[function]["workspace_bytes"] * self._threads
-        buffers: dict[str, Array] = self._work.__dict__
-        if function not in buffers:
-            buffers[function] = np.zeros(size, np.uint8)
-        return buffers[function].ctypes.data, size
-
-    def pointer(self, function: str = "", leading: int = 0) -> Any:
-        """Return the C function with its argument types set, after `leading` addresses."""
-        about = self._functions[function]
-        entry = getattr(self._library, about["symbol"])
-        arrays = len(about["inputs"]) + len(about["outputs"])
-        entry.argtypes = [
-            *[ctypes.c_void_p] * leading,
-            ctypes.c_int64,
-            *[ctypes.c_void_p] * (arrays + 1),
-            ctypes.c_int64,
-            ctypes.c_void_p,
-        ]
-        return entry
+        self._functions: dict[str, dict[str, Any]] = {f["name"]: f for f in about["functions"]}
 
     def shared(self, function: str = "") -> bool:
         """Return whether a function has inputs that all samples of a call share."""
@@ -173,6 +81,115 @@ class Library:
                     else f"np.ascontiguousarray(x, dtype=np.{dtype})",
                 )
         return samples
+
+    def answers(self, samples: int, function: str = "") -> tuple[tuple[Array, ...], Array]:
+        """Return arrays for the outputs of a call, and zeros for the status of each sample."""
+        about = self._functions[function]
+        dtype = about.get("dtype", "float32")
+        outputs = tuple(np.empty((samples, *o["shape"][1:]), dtype) for o in about["outputs"])
+        return outputs, np.zeros(samples, np.int32)
+
+
+class Library(Functions):
+    """Generated code in a shared library; thread-safe.
+
+    Args:
+        path: the library.
+        name: prefix of its functions.
+        threads: number of OpenMP threads that workspace is allocated for.
+
+    Attributes:
+        about: description of the functions, from the library.
+
+    Raises:
+        CheckpointError: no such library, another ABI, damaged weights, or another processor.
+    """
+
+    def __init__(self, path: Path, name: str, *, threads: int = 1) -> None:
+        if not path.is_file():
+            raise CheckpointError(
+                "no such file", where=str(path), fix=f"scitoolkit export RUN -o {path}"
+            )
+        self._library = _loaded(path)
+        try:
+            describe = getattr(self._library, f"{name}_about")
+        except AttributeError:
+            raise CheckpointError(
+                f"it contains no surrogate {name!r}",
+                where=str(path),
+                fix="do not rename exported libraries",
+            ) from None
+        describe.restype = ctypes.c_char_p
+        self.about: dict[str, Any] = json.loads(describe())
+        super().__init__(name, self.about)
+        self._threads = threads
+        self._work = threading.local()
+        self._check(path)
+
+    def _check(self, path: Path) -> None:
+        check = getattr(self._library, f"{self._name}_check")
+        check.argtypes = [ctypes.c_int, ctypes.c_int64]
+        status = check(ABI, self.about["checksum"])
+        if status:
+            reason = next(k for k, v in STATUSES.items() if v == status)
+            text = {
+                "MISMATCH": f"of ABI {self.about['abi']}, this release reads {ABI}",
+                "CORRUPT": "the weights in it are damaged",
+                "PROCESSOR": "compiled for another processor",
+            }[reason]
+            raise CheckpointError(text, where=str(path), fix=f"scitoolkit export RUN -o {path}")
+
+    def run(
+        self, inputs: Sequence[Array], function: str = "", leading: Sequence[int] = ()
+    ) -> tuple[tuple[Array, ...], Array]:
+        """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
+
+        Args:
+            inputs: arrays in C order, (samples, *shape); shared ones without samples.
+            function: name of a function in `about`.
+            leading: addresses of additional first arguments.
+
+        Raises:
+            DataError: a wrong number of arrays, shape, dtype or order, or no such function.
+        """
+        samples = self.samples(inputs, function)
+        about = self._functions[function]
+        outputs, status = self.answers(samples, function)
+        code = self.pointer(function, len(leading))(
+            *leading,
+            samples,
+            *(a.ctypes.data for a in (*inputs, *outputs)),
+            *self.workspace(function),
+            status.ctypes.data,
+        )
+        if code > STATUSES["NOT_FINITE"]:
+            raise BackendError(f"{about['symbol']} returned status {code}")
+        return outputs, status
+
+    def workspace(self, function: str = "") -> tuple[int, int]:
+        """Return address and size of the workspace of this Python thread.
+
+        Each thread has one, as ctypes releases the GIL.
+        """
+        size = self._functions[function]["workspace_bytes"] * self._threads
+        buffers: dict[str, Array] = self._work.__dict__
+        if function not in buffers:
+            buffers[function] = np.zeros(size, np.uint8)
+        return buffers[function].ctypes.data, size
+
+    def pointer(self, function: str = "", leading: int = 0) -> Any:
+        """Return the C function with its argument types set, after `leading` addresses."""
+        about = self._functions[function]
+        entry = getattr(self._library, about["symbol"])
+        arrays = len(about["inputs"]) + len(about["outputs"])
+        entry.argtypes = [
+            *[ctypes.c_void_p] * leading,
+            ctypes.c_int64,
+            *[ctypes.c_void_p] * (arrays + 1),
+            ctypes.c_int64,
+            ctypes.c_void_p,
+        ]
+        return entry
 
 
 def _loaded(path: Path) -> ctypes.CDLL:

@@ -3,18 +3,21 @@
 After Computron (Zou, Zhang, Zhou, Li, Liu, "Computron: Serving Distributed Deep Learning Models
 with Model Parallel Swapping", arXiv:2306.13835): the queue with the oldest first request is served
 first, together with all requests for the same surrogate. Surrogates of one architecture share
-generated code, so that loading one means reading its weights only.
+generated code, so that loading one means reading its weights only. Memory, eviction, reading and
+calls are those of `scitoolkit_pool.c`; queues and futures are here.
 """
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import json
 import os
 import threading
-import time
+import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,9 @@ import numpy as np
 from scitoolkit.core.errors import BackendError, CheckpointError, ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import parse_bytes
-from scitoolkit.deploy.library import Library
-from scitoolkit.deploy.packed import SHELL, PackedFile, read_header, read_weights
-from scitoolkit.deploy.residency import Entry, Residency, rounded
-from scitoolkit.deploy.source import common
+from scitoolkit.deploy import pool_core
+from scitoolkit.deploy.interface import STATUSES
+from scitoolkit.deploy.library import Functions
 
 Array = np.ndarray
 Answer = tuple[tuple[Array, ...], Array]
@@ -37,12 +39,30 @@ BATCH = 256
 
 
 @dataclass(eq=False)
-class _Model(Entry):
-    """A cache entry with its file and code."""
+class _Surrogate:
+    """A surrogate of a pool.
 
-    file: PackedFile = None  # type: ignore[assignment]
-    shell: Library = None  # type: ignore[assignment]
-    verified: bool = False
+    Attributes:
+        key: its name in C. No other surrogate ever has it: arrays that were checked for this one
+            never reach another that has been added under the same name meanwhile.
+        path: of its file.
+        text, about: its description.
+        functions: of it.
+    """
+
+    key: bytes
+    path: Path
+    text: bytes = b""
+    about: dict[str, Any] = field(default_factory=dict)
+    functions: Functions = field(init=False)
+
+    def describe(self, name: str, text: bytes) -> None:
+        """Set the description, which changes with the file; its arrays do not."""
+        try:
+            self.text, self.about = text, json.loads(text)
+        except (ValueError, RecursionError):
+            raise _damaged("damaged: its header cannot be read", self.path) from None
+        self.functions = Functions(name, self.about)
 
 
 @dataclass(eq=False)
@@ -65,6 +85,9 @@ class Pool:
         workers: number of threads that serve `submit`.
         queue: largest number of waiting requests of `submit`.
 
+    Raises:
+        BackendError: no C compiler, and no prebuilt library.
+
     Example:
         pool = Pool("100MiB")
         for path in Path("members").glob("*.weights"):
@@ -75,21 +98,21 @@ class Pool:
     def __init__(self, budget: int | str, *, workers: int = 2, queue: int = 10_000) -> None:
         if workers < 1 or queue < 1:
             raise ConfigError(f"workers={workers}, queue={queue}", allowed="at least 1 of each")
-        self._memory = Residency(parse_bytes(budget, key="budget"))
-        self._models: dict[str, _Model] = {}
-        self._shells: dict[Path, Library] = {}
-        lock = threading.Lock()
-        # Two conditions of one lock, so that a hit does not wake threads that wait for requests.
-        self._changed, self._work = threading.Condition(lock), threading.Condition(lock)
-        self._waiting: deque[object] = deque()
+        self._core, self._pool = pool_core.library(), ctypes.c_void_p()
+        if self._core.stk_pool_new(parse_bytes(budget, key="budget"), ctypes.byref(self._pool)):
+            raise ConfigError(self._reason(), fix='Pool("100MiB")')
+        # Calls hold the pool, so that none is in progress; at exit some may be.
+        weakref.finalize(self, self._core.stk_pool_free, self._pool).atexit = False
+        self._surrogates: dict[str, _Surrogate] = {}
+        self._added = itertools.count()
+        # Hits do not take this lock, which is for names and queues.
+        self._work = threading.Condition(threading.Lock())
         self._queues: OrderedDict[str, deque[_Request]] = OrderedDict()
         self._queued, self._limit = 0, queue
-        self._ahead: deque[str] = deque()
         self._closed = False
-        self._counts = {"calls": 0, "hits": 0, "loads": 0, "failures": 0, "batches": 0}
+        self._batches = 0
         self._wanted = workers
         self._threads: list[threading.Thread] = []
-        self._reader: threading.Thread | None = None
 
     def add(self, name: str, path: Path | str) -> None:
         """Add a surrogate; its weights are read when it is first called.
@@ -103,30 +126,31 @@ class Pool:
             CheckpointError: a missing or damaged file, no code, or code for another processor.
             ConfigError: the name is in use, or the weights are larger than the budget.
         """
-        file = read_header(Path(path))
-        if rounded(file.size) > self._memory.budget:
-            raise ConfigError(
-                f"{name!r} has {file.size} bytes of weights, more than the budget of "
-                f"{self._memory.budget}",
-                where=str(path),
-                fix=f"Pool({2 * file.size})",
-            )
-        shell = self._shell(file)
-        with self._changed:
-            self._open()
-            if name in self._models:
-                raise ConfigError(f"{name!r} is in the pool already", fix="remove(name) first")
-            self._models[name] = _Model(name, rounded(file.size), file=file, shell=shell)
+        new = _Surrogate(str(next(self._added)).encode(), Path(path))
+        if "\0" in str(path):  # where a path ends in C
+            raise _damaged("no such file", new.path)
+        status = self._core.stk_pool_add(self._pool, new.key, os.fsencode(path))
+        if status == pool_core.TOO_LARGE:
+            raise ConfigError(self._reason(), fix="Pool(budget) with a larger budget")
+        if status:
+            raise self._refusal(status, name, new.path)
+        try:
+            new.describe(name, self._core.stk_pool_about(self._pool, new.key))
+            with self._work:
+                self._open()
+                if name in self._surrogates:
+                    raise ConfigError(f"{name!r} is in the pool already", fix="remove(name) first")
+                self._surrogates[name] = new
+        except BaseException:
+            self._core.stk_pool_remove(self._pool, new.key)
+            raise
 
     def remove(self, name: str) -> None:
         """Remove a surrogate after calls in progress have ended."""
-        with self._changed:
-            model = self._model(name)
-            del self._models[name]
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not model.users and not model.loading)
-            self._memory.release(model)
-            self._changed.notify_all()
+        with self._work:
+            gone = self._surrogate(name)
+            del self._surrogates[name]
+        self._core.stk_pool_remove(self._pool, gone.key)
 
     def __call__(self, name: str, *inputs: Array, function: str = "") -> Answer:
         """Return the outputs of a surrogate and the status of each sample.
@@ -140,9 +164,22 @@ class Pool:
             DataError: no such surrogate, or arrays of wrong number, shape, dtype or order.
             CheckpointError: its file is missing or damaged.
         """
-        with self._borrowed(name) as model:
-            assert model.memory is not None
-            return model.shell.run(inputs, function, [model.memory.ctypes.data])
+        self._open(serving=True)
+        surrogate = self._surrogate(name)
+        samples = surrogate.functions.samples(inputs, function)
+        outputs, statuses = surrogate.functions.answers(samples, function)
+        status = self._core.stk_pool_call(
+            self._pool,
+            surrogate.key,
+            function.encode(),
+            samples,
+            *_addresses(inputs),
+            *_addresses(outputs),
+            statuses.ctypes.data,
+        )
+        if status > STATUSES["NOT_FINITE"]:
+            raise self._refusal(status, name, surrogate.path)
+        return outputs, statuses
 
     def submit(self, name: str, *inputs: Array, function: str = "") -> Future[Answer]:
         """Queue a call; waiting requests for one surrogate are joined.
@@ -151,11 +188,10 @@ class Pool:
             DataError: no such surrogate, or arrays of wrong number, shape, dtype or order.
             BackendError: too many waiting requests, or a closed pool.
         """
-        with self._changed:
-            self._open()
-            shell = self._model(name).shell
-        samples = shell.samples(inputs, function)
-        request = _Request(inputs, function, samples, not shell.shared(function))
+        self._open()
+        functions = self._surrogate(name).functions
+        samples = functions.samples(inputs, function)
+        request = _Request(inputs, function, samples, not functions.shared(function))
         with self._work:
             self._open()
             if self._queued >= self._limit:
@@ -163,7 +199,10 @@ class Pool:
             self._queues.setdefault(name, deque()).append(request)
             self._queued += 1
             if len(self._threads) < self._wanted:
-                self._start(self._threads, self._serve)
+                self._threads.append(
+                    threading.Thread(target=self._serve, name="scitoolkit-pool", daemon=True)
+                )
+                self._threads[-1].start()
             self._work.notify()
         return request.answer
 
@@ -173,44 +212,38 @@ class Pool:
         A prefetched surrogate stays in memory until it is called or another call needs the memory;
         surrogates that do not fit yet are read as earlier ones are called.
         """
-        with self._changed:
+        with self._work:  # no name leaves meanwhile
             self._open()
-            for name in names:
-                self._model(name)
-            self._ahead.extend(names)
-            if self._reader is None:
-                started: list[threading.Thread] = []
-                self._start(started, self._read_ahead)
-                self._reader = started[0]
-            self._work.notify_all()
-            self._changed.notify_all()
+            keys = [self._surrogate(name).key for name in names]
+            if keys:
+                many = (ctypes.c_char_p * len(keys))(*keys)
+                status = self._core.stk_pool_prefetch(self._pool, many, len(keys))
+                if status:
+                    raise BackendError(self._reason())
 
     def about(self, name: str) -> dict[str, Any]:
         """Return functions, arrays, units and boxes of a surrogate."""
-        with self._changed:
-            return self._model(name).file.about
+        with self._work:  # it stays while its description is read
+            surrogate = self._surrogate(name)
+            text = self._core.stk_pool_about(self._pool, surrogate.key)
+            if text != surrogate.text:
+                surrogate.describe(name, text)
+            return surrogate.about
 
     def names(self) -> list[str]:
         """Return the names of all surrogates, sorted."""
-        with self._changed:
-            return sorted(self._models)
+        return sorted(self._surrogates.copy())
 
     def statistics(self) -> dict[str, int]:
         """Return counts of calls, hits, loads, evictions and failures, and bytes in memory."""
-        with self._changed:
-            return {
-                **self._counts,
-                "evictions": self._memory.evictions,
-                "queued": self._queued,
-                "models": len(self._models),
-                "resident_bytes": self._memory.resident_bytes(),
-                "held_bytes": self._memory.held,
-                "budget_bytes": self._memory.budget,
-            }
+        counts = pool_core.Counts()
+        self._core.stk_pool_statistics(self._pool, ctypes.byref(counts))
+        own = {"batches": self._batches, "queued": self._queued, "models": len(self._surrogates)}
+        return {name: int(getattr(counts, name)) for name in pool_core.COUNTS} | own
 
     def close(self, *, finish: bool = True) -> None:
         """Close the pool after answering waiting requests; `finish=False` cancels them."""
-        with self._changed:
+        with self._work:
             self._closed = True
             if not finish:
                 for queue in self._queues.values():
@@ -219,8 +252,8 @@ class Pool:
                 self._queues.clear()
                 self._queued = 0
             self._work.notify_all()
-            self._changed.notify_all()
-        for thread in (*self._threads, *([self._reader] if self._reader else [])):
+        self._core.stk_pool_prefetch(self._pool, None, 0)
+        for thread in self._threads:
             thread.join()
 
     def __enter__(self) -> Pool:
@@ -228,102 +261,6 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @contextmanager
-    def _borrowed(self, name: str) -> Iterator[_Model]:
-        """Hold a surrogate in memory for one call."""
-        with self._changed:
-            self._open(serving=True)
-            model = self._model(name)
-            self._counts["calls"] += 1
-            if model.resident:
-                self._counts["hits"] += 1
-            else:
-                model = self._bring(name)
-            self._memory.use(model, len(self._models))
-            model.users += 1
-        try:
-            yield model
-        finally:
-            with self._changed:
-                model.users -= 1
-                if not model.users:
-                    self._changed.notify_all()
-
-    def _bring(self, name: str) -> _Model:
-        """Load a surrogate; called with the lock, which is released while reading.
-
-        Threads that need memory receive it in the order of their requests.
-        """
-        ticket = object()
-        try:
-            while True:
-                model = self._model(name)
-                if model.resident:
-                    return model
-                if model.memory is not None:  # another thread reads it, or it is being evicted
-                    self._leave_line(ticket)
-                else:
-                    if ticket not in self._waiting:
-                        self._waiting.append(ticket)
-                    if self._waiting[0] is ticket and self._memory.take(model):
-                        model.loading = True
-                        break
-                self._changed.wait()
-        finally:
-            self._leave_line(ticket)
-        self._read(model)
-        return model
-
-    def _leave_line(self, ticket: object) -> None:
-        if ticket in self._waiting:
-            if self._waiting[0] is ticket:
-                self._memory.unmark()
-            self._waiting.remove(ticket)
-            self._changed.notify_all()
-
-    def _read(self, model: _Model) -> None:
-        """Read the weights into memory; called with the lock, which is released while reading."""
-        assert model.memory is not None
-        memory, file, verified = model.memory, model.file, model.verified
-        self._changed.release()
-        failure: BaseException | None = None
-        start = time.perf_counter()
-        try:
-            file, verified = _current(file, verified)
-            read_weights(file, memory, verify=not verified)
-        except BaseException as error:  # waiting threads must be notified of KeyboardInterrupt, too
-            failure = error
-        seconds = time.perf_counter() - start
-        self._changed.acquire()
-        model.loading = False
-        self._changed.notify_all()
-        if failure is not None:
-            self._counts["failures"] += 1
-            self._memory.release(model)
-            raise failure
-        self._counts["loads"] += 1
-        self._memory.read(model, seconds)
-        model.file, model.verified = file, True
-
-    def _read_ahead(self) -> None:
-        with self._changed:
-            while True:
-                self._work.wait_for(lambda: self._closed or bool(self._ahead))
-                if self._closed:
-                    return
-                model = self._models.get(self._ahead[0])
-                if model is None or model.memory is not None or model.loading:
-                    self._ahead.popleft()
-                elif not self._waiting and self._memory.take(model, ahead=True):
-                    self._ahead.popleft()
-                    model.loading = model.awaited = True
-                    try:
-                        self._read(model)
-                    except CheckpointError:
-                        continue  # the next call reads it again and raises the error
-                else:
-                    self._changed.wait()
 
     def _serve(self) -> None:
         while True:
@@ -338,7 +275,7 @@ class Pool:
                 del self._queues[name]
                 if queue:
                     self._queues[name] = queue
-                self._counts["batches"] += 1
+                self._batches += 1
             self._answer(name, [r for r in taken if r.answer.set_running_or_notify_cancel()])
 
     def _answer(self, name: str, requests: Sequence[_Request]) -> None:
@@ -362,46 +299,51 @@ class Pool:
             request.answer.set_result((tuple(o[own].copy() for o in outputs), status[own].copy()))
             begin += request.samples
 
-    def _shell(self, file: PackedFile) -> Library:
-        """Return the code of a file; a library is loaded once."""
-        path = file.shell.resolve()
-        with self._changed:
-            shell = self._shells.get(path)
-        if shell is None:
-            shell = Library(path, SHELL)
-            with self._changed:
-                shell = self._shells.setdefault(path, shell)
-        try:
-            same = common(file.about) == shell.about
-        except (KeyError, TypeError, AttributeError):
-            same = False
-        if not same or shell.about["weights_bytes"] != file.size:
-            raise CheckpointError(
-                f"its arrays do not match {path.name}",
-                where=str(file.path),
-                fix=f"scitoolkit export RUN -o {file.path.name}",
-            )
-        return shell
-
-    def _model(self, name: str) -> _Model:
-        model = self._models.get(name)
-        if model is None:
-            near = nearest_name(name, self._models)
+    def _surrogate(self, name: str) -> _Surrogate:
+        surrogate = self._surrogates.get(name)
+        if surrogate is None:
+            near = nearest_name(name, self._surrogates.copy())
             raise DataError(
                 f"no surrogate {name!r} in the pool",
-                allowed=f"{len(self._models)} names" + (f", such as {near!r}" if near else ""),
+                allowed=f"{len(self._surrogates)} names" + (f", such as {near!r}" if near else ""),
                 fix="add(name, path)",
             )
-        return model
+        return surrogate
 
     def _open(self, *, serving: bool = False) -> None:
         if self._closed and not (serving and threading.current_thread() in self._threads):
             raise BackendError("the pool is closed")
 
-    def _start(self, threads: list[threading.Thread], target: Any) -> None:
-        thread = threading.Thread(target=target, name="scitoolkit-pool", daemon=True)
-        threads.append(thread)
-        thread.start()
+    def _reason(self) -> str:
+        """Return the message of the last call in C of this thread that failed."""
+        return str(self._core.stk_pool_error().decode(errors="replace"))
+
+    def _refusal(self, status: int, name: str, path: Path) -> Exception:
+        """Return the error of a call in C with its status."""
+        if status < pool_core.UNKNOWN:
+            return BackendError(f"{name!r} returned status {status}")
+        if status == pool_core.UNKNOWN:  # removed while the call waited
+            return DataError(f"no surrogate {name!r} in the pool", fix="add(name, path)")
+        if status == pool_core.FILE:
+            return _damaged(self._reason(), path)
+        return (
+            MemoryError(self._reason()) if status == pool_core.MEMORY else DataError(self._reason())
+        )
+
+
+def _damaged(what: str, path: Path) -> CheckpointError:
+    start = f"{path}: "
+    return CheckpointError(
+        what.removeprefix(start),
+        where=str(path) if what.startswith(start) else "",
+        fix=f"scitoolkit export RUN -o {path.name}",
+    )
+
+
+def _addresses(arrays: Sequence[Array]) -> tuple[Any, int]:
+    """Return the addresses of arrays for C, and their number."""
+    number = len(arrays)
+    return (ctypes.c_void_p * number)(*[a.ctypes.data for a in arrays]), number
 
 
 def _together(queue: deque[_Request]) -> list[_Request]:
@@ -417,21 +359,3 @@ def _together(queue: deque[_Request]) -> list[_Request]:
         taken.append(queue.popleft())
         samples += taken[-1].samples
     return taken
-
-
-def _current(file: PackedFile, verified: bool) -> tuple[PackedFile, bool]:
-    """Return the present header of a file, which may have been replaced by a compatible one."""
-    try:
-        status = os.stat(file.path)
-        if (status.st_ino, status.st_size, status.st_mtime_ns) == file.identity:
-            return file, verified
-    except OSError:
-        pass  # reading the header raises the error
-    new = read_header(file.path)
-    if (new.key, new.size) != (file.key, file.size) or common(new.about) != common(file.about):
-        raise CheckpointError(
-            "was replaced by a surrogate with other arrays or code",
-            where=str(file.path),
-            fix="remove(name) and add(name, path)",
-        )
-    return new, False

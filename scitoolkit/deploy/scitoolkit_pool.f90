@@ -10,7 +10,8 @@ module scitoolkit_pool
   implicit none
   private
   public :: stk_pool, stk_array, stk_counts, stk_view
-  public :: stk_new, stk_free, stk_add, stk_remove, stk_call, stk_about, stk_statistics, stk_error
+  public :: stk_new, stk_free, stk_add, stk_remove, stk_prefetch, stk_call, stk_about
+  public :: stk_statistics, stk_error
 
   integer(c_int), parameter, public :: STK_POOL_UNKNOWN = 16    ! no surrogate or function of this name
   integer(c_int), parameter, public :: STK_POOL_TAKEN = 17      ! the name is in use
@@ -34,7 +35,7 @@ module scitoolkit_pool
 
   type, bind(C) :: stk_counts
     integer(c_int64_t) :: calls, hits, loads, evictions, failures, models, resident_bytes, &
-        budget_bytes
+        held_bytes, budget_bytes
   end type
 
   ! View of an array as an input or output of stk_call; the array must have the attribute target.
@@ -62,6 +63,13 @@ module scitoolkit_pool
       import
       type(c_ptr), value :: pool
       character(c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function c_prefetch(pool, names, number_of_names) &
+        bind(C, name='stk_pool_prefetch')
+      import
+      type(c_ptr), value :: pool
+      type(c_ptr), intent(in) :: names(*)
+      integer(c_int), value :: number_of_names
     end function
     integer(c_int) function c_sizes(pool, name, function, samples, inputs, number_of_inputs, &
         outputs, number_of_outputs) bind(C, name='stk_pool_check')
@@ -130,6 +138,23 @@ contains
     type(stk_pool), intent(in) :: pool
     character(*), intent(in) :: name
     status = c_remove(pool%handle, text(name))
+  end function
+
+  ! Read surrogates in advance, in the order of future calls; no names: forget those not read yet.
+  integer(c_int) function stk_prefetch(pool, names) result(status)
+    type(stk_pool), intent(in) :: pool
+    character(*), intent(in) :: names(:)
+    character(c_char), target :: letters(len(names) + 1, size(names))
+    type(c_ptr) :: pointers(size(names))
+    integer :: j, k
+    letters = c_null_char
+    do k = 1, size(names)
+      do j = 1, len_trim(names(k))
+        letters(j, k) = names(k)(j:j)
+      end do
+      pointers(k) = c_loc(letters(1, k))
+    end do
+    status = c_prefetch(pool%handle, pointers, size(names, kind=c_int))
   end function
 
   ! Call a function of a surrogate ("" if there is only one). Returns STK_POOL_ARGUMENTS without

@@ -1,4 +1,4 @@
-/* Pool of surrogates with a memory budget, for programs in C, C++ and Fortran.
+/* Pool of surrogates with a memory budget, for programs in C, C++, Fortran and Python.
 
    The files are those of `scitoolkit export RUN -o NAME.weights`, with their code in the same
    folder. Compile scitoolkit_pool.c into the program (-ldl -lpthread -lm). All functions are
@@ -21,6 +21,8 @@ typedef struct stk_pool stk_pool;
 #define STK_POOL_ARGUMENTS 20 /* wrong number or size of arrays, or a null pointer */
 #define STK_POOL_MEMORY 21    /* no memory */
 
+#define STK_POOL_MOST_ARRAYS 64 /* inputs and outputs of a function */
+
 /* Message of the last call of this thread that returned 16 or more. */
 const char *stk_pool_error(void);
 
@@ -33,6 +35,12 @@ void stk_pool_free(stk_pool *pool);
 int stk_pool_add(stk_pool *pool, const char *name, const char *path);
 /* Remove a surrogate after calls in progress have ended. */
 int stk_pool_remove(stk_pool *pool, const char *name);
+
+/* Read surrogates in advance, in the order of future calls, in a thread of the pool. A prefetched
+   surrogate stays in memory until it is called or another call needs the memory; surrogates that do
+   not fit yet are read as earlier ones are called. No names: forget those that were not read yet.
+   Returns 0, STK_POOL_UNKNOWN, STK_POOL_ARGUMENTS or STK_POOL_MEMORY, then without any effect. */
+int stk_pool_prefetch(stk_pool *pool, const char *const *names, int number_of_names);
 
 /* Call a function of a surrogate.
    function: its name in stk_pool_about, "" if there is only one.
@@ -51,11 +59,12 @@ int stk_pool_check(stk_pool *pool, const char *name, const char *function, int64
                    int number_of_outputs);
 
 /* JSON description of a surrogate: functions, arrays, units and boxes; null if unknown. It is valid
-   until the surrogate is removed. */
+   until the surrogate is removed, and describes the file that was read last. */
 const char *stk_pool_about(stk_pool *pool, const char *name);
 
+/* held_bytes: of weights in memory (resident_bytes) and of memory kept for others of their size. */
 typedef struct {
-  int64_t calls, hits, loads, evictions, failures, models, resident_bytes, budget_bytes;
+  int64_t calls, hits, loads, evictions, failures, models, resident_bytes, held_bytes, budget_bytes;
 } stk_pool_counts;
 void stk_pool_statistics(stk_pool *pool, stk_pool_counts *counts);
 

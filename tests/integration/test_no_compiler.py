@@ -38,8 +38,8 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def scitoolkit(wheel, tmp_path_factory):
-    """Run a command of the installed wheel; other packages are those of the tests."""
+def python(wheel, tmp_path_factory):
+    """Run Python with the installed wheel; other packages are those of the tests."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -64,12 +64,22 @@ def scitoolkit(wheel, tmp_path_factory):
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(python), "-m", "scitoolkit", *arguments],
+            [str(python), *arguments],
             cwd=home,
             env=environment,
             capture_output=True,
             text=True,
         )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def scitoolkit(python):
+    """Run a command of the installed wheel, in a folder with the workflows."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return python("-m", "scitoolkit", *arguments)
 
     fetched = run("fetch", str(ROOT))
     assert fetched.returncode == 0, fetched.stderr
@@ -89,6 +99,32 @@ def test_a_job_runs_with_prebuilt_kernels(job, scitoolkit):
     assert "reference runs" not in done.stderr
     if job not in ("forecast", "file"):  # no kernel, and a command that logs nothing
         assert "prebuilt kernels" in done.stderr
+
+
+POOL = """
+import sys
+import numpy as np
+from scitoolkit.deploy import Pool
+with Pool("1MiB") as pool:
+    pool.add("halves", sys.argv[1])
+    (y,), status = pool("halves", np.full((2, 3), 4, np.float32))
+    print(y.tolist(), status.tolist(), pool.statistics()["loads"])
+"""
+
+
+def test_a_pool_calls_surrogates_that_another_machine_has_compiled(python, tmp_path):
+    import torch
+
+    from scitoolkit.core.traced import ArraySpec, TracedFunction
+    from scitoolkit.deploy.export import export
+
+    halves = torch.nn.Linear(3, 1, bias=False)
+    torch.nn.init.constant_(halves.weight, 0.5)
+    x, y = (ArraySpec(n, ("level",), (w,)) for n, w in (("x", 3), ("y", 1)))
+    export([TracedFunction(halves.eval(), [x], [y])], tmp_path / "halves.weights")
+    done = python("-c", POOL, str(tmp_path / "halves.weights"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[[6.0], [6.0]] [0, 0] 1"
 
 
 def test_other_sizes_run_as_the_reference_with_one_warning(scitoolkit):

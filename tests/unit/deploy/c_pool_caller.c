@@ -1,11 +1,13 @@
 /* Calls surrogates of a folder from several threads under a small budget, and compares each answer
    with that of a pool which holds all of them; then what is refused. Prints one line of counts. */
+#define _XOPEN_SOURCE 700
 #include "scitoolkit_pool.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MODELS = 6, INPUTS = 7, OUTPUTS = 5, CALLS = 400, THREADS = 4 };
 static stk_pool *small, *whole;
@@ -60,14 +62,30 @@ int main(int count, char **given) {
     EXPECT(stk_pool_add(small, name, path), 0);
     EXPECT(stk_pool_add(whole, name, path), 0);
   }
+  const char *order[] = {"m5", "m2", "m9"};
+  EXPECT(stk_pool_prefetch(whole, order, 3), STK_POOL_UNKNOWN);
+  EXPECT(stk_pool_prefetch(whole, NULL, 1), STK_POOL_ARGUMENTS);
+  stk_pool_counts counts = {0};
+  stk_pool_statistics(whole, &counts);
+  if (counts.loads) return printf("read in spite of a wrong name\n"), 1;
+  EXPECT(stk_pool_prefetch(whole, order, 2), 0);
+  for (int k = 0; k < 10000 && counts.loads < 2; k++) { /* ten seconds at most */
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+    stk_pool_statistics(whole, &counts);
+  }
+  float ahead[OUTPUTS];
+  if (call(whole, 5, 0, ahead) || call(whole, 2, 0, ahead)) return printf("not computed\n"), 1;
+  stk_pool_statistics(whole, &counts);
+  if (counts.loads != 2 || counts.hits != 2) return printf("not read in advance\n"), 1;
+  EXPECT(stk_pool_prefetch(whole, NULL, 0), 0);
   for (int k = 0; k < THREADS; k++) {
     numbers[k] = k;
     pthread_create(&threads[k], NULL, work, &numbers[k]);
   }
   for (int k = 0; k < THREADS; k++) pthread_join(threads[k], NULL);
-  stk_pool_counts counts;
   stk_pool_statistics(small, &counts);
-  if (counts.resident_bytes > counts.budget_bytes) return printf("over the budget\n"), 1;
+  if (counts.resident_bytes > counts.held_bytes || counts.held_bytes > counts.budget_bytes)
+    return printf("over the budget\n"), 1;
 
   float y[OUTPUTS], x[INPUTS] = {0};
   const float *in[] = {x, x};

@@ -23,6 +23,8 @@ program caller
     write (name, '(a, i1)') 'm', k
     call expect(stk_add(pool, name, trim(folder) // '/' // trim(name) // '.weights'), 0)
   end do
+  call expect(stk_prefetch(pool, [character(4) :: 'm5', 'm9']), STK_POOL_UNKNOWN)
+  call expect(stk_prefetch(pool, [character(4) :: 'm5', 'm4']), 0)
   x = reshape([((0.125 * i - 0.25 * j, i = 1, levels), j = 1, samples)], shape(x))
   do k = 0, models - 1
     write (name, '(a, i1)') 'm', k
@@ -53,7 +55,8 @@ program caller
   if (index(stk_about(pool, 'm1'), '"level"') == 0 .or. stk_about(pool, 'm9') /= '') stop 4
   call expect(stk_remove(pool, 'm0'), 0)
   counts = stk_statistics(pool)
-  if (counts%resident_bytes > counts%budget_bytes .or. counts%models /= models - 1) stop 5
+  if (counts%resident_bytes > counts%held_bytes) stop 8
+  if (counts%held_bytes > counts%budget_bytes .or. counts%models /= models - 1) stop 5
   if (counts%evictions == 0) stop 6
   call stk_free(pool)
 contains

@@ -14,8 +14,7 @@ from torch import nn
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import Pool
 from scitoolkit.deploy.export import export
-from scitoolkit.deploy.packed import read_header
-from scitoolkit.deploy.residency import rounded
+from scitoolkit.deploy.interface import ABI
 from scitoolkit.ops.codegen.compile import find_compiler
 
 CALLER = Path(__file__).with_name("c_pool_caller.c")
@@ -38,6 +37,19 @@ def folder(tmp_path_factory) -> Path:
     (out / "cut.weights").write_bytes(data[:-1])
     (out / "header.weights").write_bytes(data[:40] + b"{" + data[41:])
     return out
+
+
+@pytest.fixture(scope="module")
+def size(folder) -> int:
+    """Return the bytes of memory of a surrogate."""
+    with Pool("1GiB") as pool:
+        pool.add("m0", folder / "m0.weights")
+        pool("m0", np.zeros((1, 7), np.float32))
+        return pool.statistics()["held_bytes"]
+
+
+def test_the_calling_convention_is_that_of_exports(folder):
+    assert f"#define CODE_ABI {ABI} " in (folder / "scitoolkit_pool.c").read_text()
 
 
 def compiled(folder: Path, *flags: str) -> Path:
@@ -64,8 +76,7 @@ def compiled(folder: Path, *flags: str) -> Path:
     return program
 
 
-def test_answers_of_a_crowded_pool_in_c_are_those_of_python(folder):
-    size = rounded(read_header(folder / "m0.weights").size)
+def test_answers_of_a_crowded_pool_in_c_are_those_of_python(folder, size):
     budget = 2 * size + size // 2
     done = subprocess.run([compiled(folder), folder, str(budget)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,8 +95,8 @@ def test_answers_of_a_crowded_pool_in_c_are_those_of_python(folder):
 
 
 @pytest.mark.skipif(not shutil.which("gfortran"), reason="no gfortran")
-def test_fortran_has_the_bits_of_python_and_refuses_arrays_of_another_size(folder):
-    program, size = folder / "fortran", rounded(read_header(folder / "m0.weights").size)
+def test_fortran_has_the_bits_of_python_and_refuses_arrays_of_another_size(folder, size):
+    program = folder / "fortran"
     commands = [
         [*find_compiler().split(), "-O2", "-c", "scitoolkit_pool.c"],
         [
@@ -119,12 +130,11 @@ def test_fortran_has_the_bits_of_python_and_refuses_arrays_of_another_size(folde
 
 
 @pytest.mark.slow
-def test_threads_of_a_c_program_do_not_race(folder):
+def test_threads_of_a_c_program_do_not_race(folder, size):
     """Also of memory that is read after it has left: ThreadSanitizer's, in one program."""
     if shutil.which("setarch") is None:
         pytest.skip("setarch is not installed")
     program = compiled(folder, "-g", "-fsanitize=thread")
-    size = rounded(read_header(folder / "m0.weights").size)
     done = subprocess.run(
         ["setarch", "-R", program, folder, str(2 * size)], capture_output=True, text=True
     )

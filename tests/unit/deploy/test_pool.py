@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
 import json
+import os
 import shutil
+import signal
 import threading
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,13 +19,37 @@ from torch import nn
 
 from scitoolkit.core.errors import BackendError, CheckpointError, ConfigError, DataError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.deploy import ExportConfig, Pool
-from scitoolkit.deploy import pool as pool_module
+from scitoolkit.deploy import ExportConfig, Pool, pool_core
 from scitoolkit.deploy.export import export
-from scitoolkit.deploy.packed import packed, read_header
-from scitoolkit.deploy.residency import Entry, Residency, rounded
+from scitoolkit.deploy.packed import MAGIC, packed
+from scitoolkit.ops.codegen.compile import load_library
 
 COUNT = 6
+# Every read takes a second: on a busy machine a slow one may keep a model that is rarely used.
+CLOCK = """
+#define _XOPEN_SOURCE 700
+#include <time.h>
+static int seconds_of_reads(clockid_t clock, struct timespec *now) {
+  static _Thread_local time_t seconds;
+  (void)clock;
+  *now = (struct timespec){seconds++, 0};
+  return 0;
+}
+#define clock_gettime seconds_of_reads
+"""
+
+
+class Gated(Pool):
+    """A pool whose calls wait until a gate opens."""
+
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.gate, self.entered = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments, **options):
+        self.entered.set()
+        assert self.gate.wait(60)
+        return super().__call__(*arguments, **options)
 
 
 class Scaled(nn.Module):
@@ -66,15 +91,36 @@ def test_equal_networks_share_code(bits, tmp_path):
     assert len(list(tmp_path.glob("shell-*.so"))) == 1
 
 
-def filled(folder: Path, budget: int, **options) -> Pool:
-    pool = Pool(budget, **options)
+@pytest.fixture
+def equal_reads(monkeypatch) -> None:
+    library = pool_core.typed(load_library(CLOCK + pool_core.source()))
+    monkeypatch.setattr(pool_core, "library", lambda: library)
+
+
+def filled(folder: Path, budget: int, kind: type[Pool] = Pool, **options) -> Pool:
+    pool = kind(budget, **options)
     for k in range(COUNT):
         pool.add(f"m{k}", folder / f"m{k}.weights")
     return pool
 
 
 def size(folder: Path) -> int:
-    return rounded(read_header(folder / "m0.weights").size)
+    return held(folder / "m0.weights")
+
+
+def held(path: Path) -> int:
+    """Return the bytes of memory of a surrogate."""
+    with Pool("1GiB") as pool:
+        pool.add("one", path)
+        pool("one", sample())
+        return pool.statistics()["held_bytes"]
+
+
+def hit(pool: Pool, name: str) -> bool:
+    """Call a surrogate, and return whether it was in memory."""
+    before = pool.statistics()["hits"]
+    pool(name, sample())
+    return pool.statistics()["hits"] > before
 
 
 def truth(network: nn.Module, x: np.ndarray) -> np.ndarray:
@@ -100,10 +146,7 @@ def test_surrogates_of_one_architecture_share_their_code_and_keep_their_boxes(ma
         assert pool.about("m2")["functions"][0]["inputs"][0]["units"] == "K"
 
 
-def test_memory_stays_within_the_budget_and_what_is_used_often_stays(made, monkeypatch):
-    # All reads take as long: on a busy machine a slow one may keep a model that is rarely used.
-    clock = SimpleNamespace(perf_counter=itertools.count().__next__)
-    monkeypatch.setattr(pool_module, "time", clock)
+def test_memory_stays_within_the_budget_and_what_is_used_often_stays(made, equal_reads):
     folder, networks = made
     one = size(folder)
     with filled(folder, 2 * one) as pool:
@@ -117,41 +160,76 @@ def test_memory_stays_within_the_budget_and_what_is_used_often_stays(made, monke
         assert found["evictions"] == found["loads"] - 2
 
 
-def test_worth_forgets_what_was_used_long_ago():
-    memory = Residency(2 * 4096)
-    old, other, new = (Entry(n, 4096, seconds=1.0) for n in ("old", "other", "new"))
-    assert memory.take(old)
-    assert memory.take(other)
-    for _ in range(50):
-        memory.use(old, 3)
-    for _ in range(400):
-        memory.use(other, 3)
-    assert memory.take(new)
-    assert old.memory is None
-    assert other.memory is not None
+def test_worth_forgets_what_was_used_long_ago(made, equal_reads):
+    folder, _ = made
+    with Pool(2 * size(folder)) as pool:
+        for name in ("m0", "m1", "m2"):
+            pool.add(name, folder / f"{name}.weights")
+        for name, calls in {"m0": 50, "m1": 400, "m2": 1}.items():
+            for _ in range(calls):
+                pool(name, sample())
+        assert pool.statistics()["evictions"] == 1
+        assert hit(pool, "m1")
+        assert not hit(pool, "m0")
 
 
-def test_what_is_larger_or_costs_less_to_read_leaves_first():
-    memory = Residency(3 * 4096)
-    large, small = Entry("large", 8192, seconds=1.0), Entry("small", 4096, seconds=1.0)
-    assert memory.take(large)
-    assert memory.take(small)
-    memory.use(large, 2), memory.use(small, 2)
-    new = Entry("new", 4096, seconds=1.0)
-    assert memory.take(new)
-    assert large.memory is None
-    assert small.memory is not None
-    assert memory.held <= memory.budget
+def test_what_is_larger_leaves_first(made, tmp_path, equal_reads):
+    x, y = ArraySpec("x", ("level",), (7,)), ArraySpec("y", ("level",), (5,))
+    wide = nn.Sequential(nn.Linear(7, 400), nn.Tanh(), nn.Linear(400, 5)).eval()
+    export([TracedFunction(wide, [x], [y])], tmp_path / "large.weights")
+    folder, small = made[0], size(made[0])
+    large = held(tmp_path / "large.weights")
+    assert large > 2 * small
+    with Pool(large + small) as pool:
+        pool.add("large", tmp_path / "large.weights")
+        for name in ("m0", "m1"):
+            pool.add(name, folder / f"{name}.weights")
+        for name in ("large", "m0", "m1"):
+            pool(name, sample())
+        counts = pool.statistics()
+        assert counts["held_bytes"] <= counts["budget_bytes"]
+        assert (counts["evictions"], counts["resident_bytes"]) == (1, 2 * small)
+        assert hit(pool, "m0")
+        assert not hit(pool, "large")
 
 
-@pytest.mark.parametrize("place", ["magic", "length", "json", "weights", "cut", "shape", "key"])
+def test_what_costs_less_to_read_leaves_first(made, monkeypatch):
+    """Reads take 9, 8, 7 ... seconds."""
+    shrinking = CLOCK.replace("seconds++", "seconds += started++ % 2 ? 10 - started / 2 : 0")
+    shrinking = shrinking.replace("time_t seconds", "time_t seconds, started")
+    library = pool_core.typed(load_library(shrinking + pool_core.source()))
+    monkeypatch.setattr(pool_core, "library", lambda: library)
+    folder, _ = made
+    with filled(folder, 2 * size(folder)) as pool:
+        for name in ("m0", "m1", "m2"):  # m0 was called first
+            pool(name, sample())
+        assert hit(pool, "m0")
+        assert not hit(pool, "m1")
+
+
+def test_memory_that_becomes_free_is_kept_for_surrogates_of_its_size(made):
+    folder, one = made[0], size(made[0])
+    with filled(folder, 3 * one) as pool:
+        pool("m0", sample()), pool("m1", sample())
+        pool.remove("m0")
+        counts = pool.statistics()
+        assert (counts["resident_bytes"], counts["held_bytes"]) == (one, 2 * one)
+        pool("m2", sample())
+        counts = pool.statistics()
+        assert (counts["resident_bytes"], counts["held_bytes"]) == (2 * one, 2 * one)
+
+
+@pytest.mark.parametrize(
+    "place", ["magic", "length", "json", "weights", "cut", "shape", "key", "deep", "text"]
+)
 def test_a_damaged_file_is_refused_by_its_name(made, tmp_path, place):
     folder, _ = made
     for file in folder.iterdir():
         shutil.copy(file, tmp_path)
     path = tmp_path / "m1.weights"
     data = bytearray(path.read_bytes())
-    header = read_header(path)
+    length = int.from_bytes(data[8:16], "little")
+    header = json.loads(data[16 : 16 + length])
     if place == "magic":
         data[0] ^= 1
     elif place == "length":
@@ -162,12 +240,21 @@ def test_a_damaged_file_is_refused_by_its_name(made, tmp_path, place):
         data[-70] ^= 4
     elif place == "cut":
         del data[-64:]
+    elif place in ("deep", "text"):
+        about = b"[" * 1_000_000 if place == "deep" else json.dumps(header["about"]).encode()
+        about = about.replace(b'"K"', b'"\\K"')  # no escape of JSON
+        told = b'{"shell": "%s", "about": %s, "bytes": %d, "crc32": %d}' % (
+            *(header["shell"].encode(), about),
+            *(header["bytes"], header["crc32"]),
+        )
+        head = MAGIC + len(told).to_bytes(8, "little") + told
+        data = bytearray(head + b"\0" * (-len(head) % 64) + data[-header["bytes"] :])
     else:
-        about = json.loads(json.dumps(header.about))
+        about = header["about"]
         if place == "shape":  # a header that promises larger arrays than the code writes
             about["functions"][0]["outputs"][0]["shape"][1] = 1
-        key = "0" * 16 if place == "key" else header.key
-        data = bytearray(packed(key, about, bytes(data[header.start :])))
+        key = "0" * 16 if place == "key" else header["shell"]
+        data = bytearray(packed(key, about, bytes(data[-header["bytes"] :])))
     path.write_bytes(data)
     with Pool(1 << 20) as pool, pytest.raises(CheckpointError, match=r"m1\.weights|shell-0000"):
         _added_and_called(pool, path)
@@ -188,6 +275,7 @@ def test_a_file_that_goes_or_is_replaced_while_the_pool_works(made, tmp_path):
         (tmp_path / "m0.new").replace(tmp_path / "m0.weights")
         (y,), _ = pool("m0", sample())
         np.testing.assert_allclose(y, truth(networks["m2"], sample()), rtol=2e-6, atol=2e-6)
+        assert pool.about("m0")["functions"][0]["inputs"][0]["box"] == [[-5.0, -5.0], [3.0, 3.0]]
         (tmp_path / "m1.weights").unlink()
         with pytest.raises(CheckpointError, match=r"no such file.*m1"):
             pool("m1", sample())
@@ -266,22 +354,11 @@ def test_threads_with_files_that_come_and_go_lose_no_request_and_mix_up_none(mad
 
 def test_requests_that_wait_for_one_surrogate_are_answered_in_one_call(made):
     folder, networks = made
-    pool = filled(folder, 1 << 20, workers=1)
-    with pool._work:  # nothing is served while the queue fills
-        shell = pool._models["m0"].shell
-    gate, entered = threading.Event(), threading.Event()
-    run = shell.run
-
-    def slow(*arguments):
-        entered.set()
-        assert gate.wait(60)
-        return run(*arguments)
-
-    shell.run = slow
+    pool = filled(folder, 1 << 20, Gated, workers=1)
     first = pool.submit("m1", sample())
-    assert entered.wait(60)
+    assert pool.entered.wait(60)  # nothing is served while the queue fills
     later = [(f"m{k % 2}", sample(k), pool.submit(f"m{k % 2}", sample(k))) for k in range(20)]
-    gate.set()
+    pool.gate.set()
     first.result(timeout=60)
     for name, x, answer in later:
         (y,), status = answer.result(timeout=60)
@@ -314,9 +391,9 @@ def test_reading_ahead_follows_the_declared_order(made):
     with filled(folder, 2 * size(folder)) as pool:
         order = ["m4", "m1", "m5", "m0", "m3"]
         pool.prefetch(*order)
-        for name in order:
+        for number, name in enumerate(order):
             deadline = time.monotonic() + 60
-            while not pool._models[name].resident and time.monotonic() < deadline:
+            while pool.statistics()["loads"] <= number and time.monotonic() < deadline:
                 time.sleep(0.001)
             pool(name, sample())
         found = pool.statistics()
@@ -328,18 +405,9 @@ def test_reading_ahead_follows_the_declared_order(made):
 def test_closing_answers_or_cancels_what_waits_and_a_full_queue_refuses(made):
     folder, _ = made
     for finish in (True, False):
-        pool = filled(folder, 1 << 20, workers=1, queue=5)
-        shell, gate, entered = pool._models["m0"].shell, threading.Event(), threading.Event()
-        run = shell.run
-
-        def slow(*arguments, run=run, gate=gate, entered=entered):
-            entered.set()
-            assert gate.wait(60)
-            return run(*arguments)
-
-        shell.run = slow
+        pool = filled(folder, 1 << 20, Gated, workers=1, queue=5)
         first = pool.submit("m0", sample())
-        assert entered.wait(60)
+        assert pool.entered.wait(60)
         later = [pool.submit("m1", sample()) for _ in range(5)]
         with pytest.raises(BackendError, match="5 requests wait"):
             pool.submit("m2", sample())
@@ -347,7 +415,7 @@ def test_closing_answers_or_cancels_what_waits_and_a_full_queue_refuses(made):
         closer.start()
         while not pool._closed:
             time.sleep(0.001)
-        gate.set()
+        pool.gate.set()
         closer.join(60)
         assert first.result(timeout=60)
         for answer in later:
@@ -358,3 +426,118 @@ def test_closing_answers_or_cancels_what_waits_and_a_full_queue_refuses(made):
                     answer.result(timeout=60)
         with pytest.raises(BackendError, match="closed"):
             pool.submit("m0", sample())
+
+
+def test_an_interrupt_leaves_no_surrogate_in_use(made):
+    """Removing one waits until no call uses it; interrupts come at any place of a call."""
+    folder, _ = made
+    handler = signal.getsignal(signal.SIGALRM)
+
+    def interrupt(*_) -> None:
+        raise KeyboardInterrupt
+
+    pool = filled(folder, 2 * size(folder))
+    interrupted, many = 0, sample(rows=500)
+    gc.collect()
+    gc.disable()  # an exception in a finaliser is ignored
+    signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for k in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + 7 * k % 400))
+                for _ in range(500):
+                    pool(f"m{k % COUNT}", many)
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        gc.enable()
+    assert interrupted == 200
+    for name in pool.names():
+        remover = threading.Thread(target=pool.remove, args=(name,), daemon=True)
+        remover.start()
+        remover.join(60)
+        assert not remover.is_alive()
+    pool.close()
+
+
+def test_calls_outlive_names_and_arrays_never_reach_another_surrogate(made, tmp_path):
+    """A name is removed and given to a surrogate with larger arrays while threads call it."""
+    folder, networks = made
+    x, y = ArraySpec("x", ("level",), (7,)), ArraySpec("y", ("level",), (5000,))
+    export([TracedFunction(nn.Linear(7, 5000).eval(), [x], [y])], tmp_path / "wide.weights")
+    done, wrong = threading.Event(), []
+
+    def call() -> None:
+        while not done.is_set():
+            try:
+                (answer,), _ = pool("m0", sample())
+            except DataError:
+                continue
+            if answer.shape == (3, 5):
+                right = np.allclose(answer, truth(networks["m0"], sample()), rtol=2e-6, atol=2e-6)
+                wrong.extend([] if right else [answer])
+
+    with Pool(1 << 20) as pool:
+        threads = [threading.Thread(target=call) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for k in range(60):
+            pool.add("m0", (tmp_path / "wide.weights", folder / "m0.weights")[k % 2])
+            time.sleep(0.001)
+            pool.remove("m0")
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not pool.names()
+    assert not wrong
+
+
+def test_memory_is_freed_when_the_last_reference_is_gone_and_no_earlier(made, monkeypatch):
+    folder, _ = made
+    core, freed = pool_core.library(), []
+    call, free = core.stk_pool_call, core.stk_pool_free
+    gate, entered = threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        entered.set()
+        assert gate.wait(60)
+        return call(*arguments)
+
+    one = size(folder)
+    monkeypatch.setattr(core, "stk_pool_free", lambda pool: freed.append(free(pool)))
+    monkeypatch.setattr(core, "stk_pool_call", slow)
+    with filled(folder, 2 * one) as pool:
+        caller = threading.Thread(target=pool, args=("m0", sample()))
+        caller.start()
+        assert entered.wait(60)
+    assert pool.statistics()["models"] == COUNT
+    del pool
+    gc.collect()
+    assert not freed
+    gate.set()
+    caller.join(60)
+    gc.collect()
+    assert len(freed) == 1
+
+
+def test_the_child_of_a_fork_calls_and_frees_a_pool_that_reads_ahead(made):
+    folder, networks = made
+    with filled(folder, 2 * size(folder)) as pool:
+        pool.prefetch("m0", "m1", "m2")  # m2 does not fit: the thread that reads ahead waits
+        deadline = time.monotonic() + 60
+        while pool.statistics()["loads"] < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        child = os.fork()
+        if not child:
+            try:
+                for name in (*networks, *networks):
+                    pool(name, sample())
+                del pool
+                gc.collect()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert pool("m2", sample())
