@@ -29,13 +29,13 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
-from scitoolkit.emulation import stages
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.campaign import SampleIndex
 from scitoolkit.io.campaign.open import open_campaign
 from scitoolkit.io.loader import PlannedLoader
+from scitoolkit.io.loader.files import Counter
 
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-peers" / "well" / "bin" / "python"
@@ -120,19 +120,18 @@ def bytes_before_training() -> dict:
 
 def check_bytes(config: EmulationConfig) -> int:
     """Return the bytes of values that a dry run reads: its statistics and its batch."""
-    kept = []
-    whole = stages.open_data
+    read, whole = [0], Counter.add
 
-    def remembering(*arguments, **options):
-        kept.append(whole(*arguments, **options))
-        return kept[-1]
+    def adding(counter, requests, nbytes):
+        read.append(nbytes)
+        whole(counter, requests, nbytes)
 
-    stages.open_data = remembering
+    Counter.add = adding
     try:
         EmulationJob().check(config)
     finally:
-        stages.open_data = whole
-    return kept[0].source(np.arange(1), [0]).bytes_read
+        Counter.add = whole
+    return sum(read)
 
 
 def index() -> dict:
