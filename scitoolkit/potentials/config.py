@@ -118,6 +118,25 @@ FINE_TUNING = {
 """Default optimizer of fine-tuning: the rate of a new training would leave the start's minimum."""
 
 
+def new_training(model: Any) -> Mapping[str, Any]:
+    """Return the optimizer and schedule of a new training of a model, by its section.
+
+    Example:
+        >>> new_training({"name": "mace"})["optimizer"]
+        {'name': 'adam', 'lr': 0.01}
+    """
+    name = model.get("name") if isinstance(model, Mapping) else getattr(model, "name", model)
+    return models.get(name).new_training if name in models.names() else {}
+
+
+def _with_training(raw: dict[str, Any], optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with an optimizer and a schedule if it has no optimizer."""
+    training = raw.get("training") or {}
+    if optimizer and isinstance(training, Mapping) and "optimizer" not in training:
+        raw["training"] = {**optimizer, **training}
+    return raw
+
+
 class PotentialConfig(SeededConfig):
     """Configuration of a training of an interatomic potential.
 
@@ -163,19 +182,17 @@ class PotentialConfig(SeededConfig):
     @classmethod
     def _fine_tuning(cls, raw: Any) -> Any:
         """Fill in the settings of the start's model, and the optimizer if none is written."""
-        start = raw.get("start") if isinstance(raw, Mapping) else None
-        if not isinstance(start, Mapping) or not isinstance(start.get("path"), str):
+        if not isinstance(raw, Mapping):
             return raw
-        filled = dict(raw)
+        start, filled = raw.get("start"), dict(raw)
+        if not isinstance(start, Mapping) or not isinstance(start.get("path"), str):
+            return filled if start else _with_training(filled, new_training(raw.get("model")))
         theirs, own = started_model(start), raw.get("model") or {}
         if theirs is None:
             filled["model"] = own or {"name": "mace"}
         elif isinstance(own, Mapping) and own.get("name", theirs["name"]) == theirs["name"]:
             filled["model"] = {**theirs, **own}
-        training = raw.get("training") or {}
-        if isinstance(training, Mapping) and "optimizer" not in training:
-            filled["training"] = {**FINE_TUNING, **training}
-        return filled
+        return _with_training(filled, FINE_TUNING)
 
     @model_validator(mode="before")
     @classmethod

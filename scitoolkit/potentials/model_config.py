@@ -24,11 +24,13 @@ class ModelConfig(Config, ABC):
         library: function that returns a model's `LibrarySource` without `zbl`, as `module:name`;
             empty for models that cannot be exported.
         example: settings of a small model, float64; tests and `scitoolkit new` start from it.
+        new_training: optimizer and schedule of a training from random weights, if none is written.
     """
 
     tables: ClassVar[bool] = False
     library: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
+    new_training: ClassVar[Mapping[str, Any]] = {}
 
     name: str
 
@@ -54,6 +56,12 @@ class ModelConfig(Config, ABC):
     def build(self, type_map: Sequence[str]) -> Potential:
         """Return the untrained model; every `auto` must have been resolved."""
 
+
+EQUIVARIANT_TRAINING: Mapping[str, Any] = {
+    "optimizer": {"name": "adam", "lr": 1e-2},
+    "schedule": {"name": "cosine"},
+}
+"""Of message passing, whose weights take rates ten times those of a perceptron."""
 
 models: Kind[type[ModelConfig]] = Kind(
     "potential", "energies and forces of atoms", contract="scitoolkit.testing:PotentialContract"

@@ -123,7 +123,7 @@ def test_patches_are_channels_from_the_last_dim_on(patch, space) -> None:
 
 
 def test_an_emulator_without_gradients_gives_the_same_and_keeps_its_inputs(emulator) -> None:
-    """Outputs are computed in place of the network's, but not of what the caller holds."""
+    """Outputs overwrite those of the network, but nothing that the caller holds."""
     model, inputs = emulator
     before = [x.clone() for x in inputs]
     wanted = model(*inputs)
