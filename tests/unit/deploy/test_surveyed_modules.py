@@ -36,6 +36,7 @@ def test_operators_without_a_lowering_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even:UserWarning")  # of torch
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_surveyed_modules_are_exported(dtype, tmp_path):
     functions = [as_function(*member, name) for name, member in surveyed().items()]
