@@ -118,22 +118,24 @@ FINE_TUNING = {
 """Default optimizer of fine-tuning: the rate of a new training would leave the start's minimum."""
 
 
-def new_training(model: Any) -> Mapping[str, Any]:
-    """Return the optimizer and schedule of a new training of a model, by its section.
+def optimizer_of(model: Any) -> Mapping[str, Any]:
+    """Return the default optimizer of a new training of a model, by its section.
 
     Example:
-        >>> new_training({"name": "mace"})["optimizer"]
+        >>> optimizer_of({"name": "mace"})
         {'name': 'adam', 'lr': 0.01}
     """
     name = model.get("name") if isinstance(model, Mapping) else getattr(model, "name", model)
-    return models.get(name).new_training if name in models.names() else {}
+    return models.get(name).optimizer if name in models.names() else {}
 
 
-def _with_training(raw: dict[str, Any], optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with an optimizer and a schedule if it has no optimizer."""
+def _with_optimizer(raw: dict[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration in which what is not written of the optimizer is the default's."""
     training = raw.get("training") or {}
-    if optimizer and isinstance(training, Mapping) and "optimizer" not in training:
-        raw["training"] = {**optimizer, **training}
+    if default and isinstance(training, Mapping):
+        written = training.get("optimizer") or {}
+        if isinstance(written, Mapping) and written.get("name", default["name"]) == default["name"]:
+            raw["training"] = {**training, "optimizer": {**default, **written}}
     return raw
 
 
@@ -186,13 +188,16 @@ class PotentialConfig(SeededConfig):
             return raw
         start, filled = raw.get("start"), dict(raw)
         if not isinstance(start, Mapping) or not isinstance(start.get("path"), str):
-            return filled if start else _with_training(filled, new_training(raw.get("model")))
+            return filled if start else _with_optimizer(filled, optimizer_of(raw.get("model")))
         theirs, own = started_model(start), raw.get("model") or {}
         if theirs is None:
             filled["model"] = own or {"name": "mace"}
         elif isinstance(own, Mapping) and own.get("name", theirs["name"]) == theirs["name"]:
             filled["model"] = {**theirs, **own}
-        return _with_training(filled, FINE_TUNING)
+        training = raw.get("training") or {}
+        if isinstance(training, Mapping) and "optimizer" not in training:
+            filled["training"] = {**FINE_TUNING, **training}
+        return filled
 
     @model_validator(mode="before")
     @classmethod

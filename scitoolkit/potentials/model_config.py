@@ -24,13 +24,13 @@ class ModelConfig(Config, ABC):
         library: function that returns a model's `LibrarySource` without `zbl`, as `module:name`;
             empty for models that cannot be exported.
         example: settings of a small model, float64; tests and `scitoolkit new` start from it.
-        new_training: optimizer and schedule of a training from random weights, if none is written.
+        optimizer: default optimizer of a training from random weights; empty for that of any job.
     """
 
     tables: ClassVar[bool] = False
     library: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
-    new_training: ClassVar[Mapping[str, Any]] = {}
+    optimizer: ClassVar[Mapping[str, Any]] = {}
 
     name: str
 
@@ -57,10 +57,7 @@ class ModelConfig(Config, ABC):
         """Return the untrained model; every `auto` must have been resolved."""
 
 
-EQUIVARIANT_TRAINING: Mapping[str, Any] = {
-    "optimizer": {"name": "adam", "lr": 1e-2},
-    "schedule": {"name": "cosine"},
-}
+EQUIVARIANT_OPTIMIZER: Mapping[str, Any] = {"name": "adam", "lr": 1e-2}
 """Of message passing, whose weights take rates ten times those of a perceptron."""
 
 models: Kind[type[ModelConfig]] = Kind(

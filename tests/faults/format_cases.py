@@ -295,23 +295,26 @@ def trajectory(path: Path) -> object:
 
 
 def pool_files(folder: Path) -> list[bytes]:
-    import numpy as np
+    import torch
 
-    from scitoolkit.deploy.packed import packed
+    from scitoolkit.core.traced import ArraySpec, TracedFunction
+    from scitoolkit.deploy.export import export
 
-    weights = np.random.default_rng(0).normal(size=256).astype(np.float32).tobytes()
-    return [packed("0123456789abcdef", {"functions": [{"name": "f"}]}, weights)]
+    torch.manual_seed(0)
+    x, y = ArraySpec("x", ("k",), (8,)), ArraySpec("y", ("k",), (16,))
+    export([TracedFunction(torch.nn.Linear(8, 16), [x], [y])], folder / "seed.weights")
+    return [(folder / "seed.weights").read_bytes()]
 
 
 def pool_file(path: Path) -> object:
     import numpy as np
 
-    from scitoolkit.deploy.packed import read_header, read_weights
+    from scitoolkit.deploy.pool import Pool
 
-    header = read_header(path)
-    into = np.zeros(header.size, np.uint8)
-    read_weights(header, into, verify=True)
-    return digest(into)
+    with Pool("1MiB") as pool:
+        pool.add("model", path)
+        (out,), status = pool("model", np.ones((1, 8), np.float32))
+    return digest(out), status.tolist()
 
 
 def requests(kind: str) -> Callable[[Path], list[bytes]]:

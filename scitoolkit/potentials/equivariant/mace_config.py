@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from scitoolkit.core.lazy import load_name
 from scitoolkit.potentials.long_range_config import LongRangeConfig
-from scitoolkit.potentials.model_config import EQUIVARIANT_TRAINING, ModelConfig
+from scitoolkit.potentials.model_config import EQUIVARIANT_OPTIMIZER, ModelConfig
 from scitoolkit.potentials.zbl_config import ZblConfig
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MaceConfig(ModelConfig):
         "hidden_degree": "lmax_hidden",
     }
     library: ClassVar[str] = "scitoolkit.potentials.equivariant.mace_library:mace_library"
-    new_training: ClassVar[Mapping[str, Any]] = EQUIVARIANT_TRAINING
+    optimizer: ClassVar[Mapping[str, Any]] = EQUIVARIANT_OPTIMIZER
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from scitoolkit.core.lazy import load_name
 from scitoolkit.potentials.long_range_config import LongRangeConfig
-from scitoolkit.potentials.model_config import EQUIVARIANT_TRAINING, ModelConfig
+from scitoolkit.potentials.model_config import EQUIVARIANT_OPTIMIZER, ModelConfig
 from scitoolkit.potentials.zbl_config import ZblConfig
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class NequipConfig(ModelConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
     library: ClassVar[str] = "scitoolkit.potentials.equivariant.nequip_library:nequip_library"
-    new_training: ClassVar[Mapping[str, Any]] = EQUIVARIANT_TRAINING
+    optimizer: ClassVar[Mapping[str, Any]] = EQUIVARIANT_OPTIMIZER
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,

@@ -77,6 +77,13 @@ def in_unit(data: xr.Dataset, unit: str, factor: float, offset: float) -> xr.Dat
     return data.assign(t=(data.t * factor + offset).assign_attrs(units=unit))
 
 
+def other_at(data: xr.Dataset, row: int) -> xr.Dataset:
+    """Return the data with other values in one row."""
+    values = data.t.values.copy()
+    values[row] += 1.0
+    return data.assign(t=(data.t.dims, values, data.t.attrs))
+
+
 EQUAL = {
     "celsius": lambda d: in_unit(d, "degC", 1.0, -273.15),
     "celsius in words": lambda d: in_unit(d, "degrees Celsius", 1.0, -273.15),
@@ -91,6 +98,7 @@ EQUAL = {
     "x without a unit": lambda d: with_x(d, d.x.values),
     "one more variable": lambda d: d.assign(other=d.t * 2),
     "one more scalar": lambda d: d.assign_coords(step=0),
+    "a row twice": lambda d: d.isel(time=[0, 1, 2, 2, *range(3, 16)]),
 }
 REFUSED = {
     "metres": lambda d: in_unit(d, "m", 1.0, 0.0),
@@ -106,7 +114,7 @@ REFUSED = {
         d, d.time.values + (np.arange(16) % 3 * 3600).astype("timedelta64[s]")
     ),
     "missing times": lambda d: d.isel(time=[*range(7), *range(10, 16)]),
-    "repeated time": lambda d: d.isel(time=[0, 1, 2, 2, 3, 4, 5]),
+    "repeated time with other values": lambda d: other_at(d.isel(time=[0, 1, 2, 2, 3, 4, 5]), 3),
     "backwards": lambda d: d.isel(time=slice(None, None, -1)),
     "complex": lambda d: d.assign(t=d.t + 0j),
     "text": lambda d: d.assign(t=d.t.astype(str)),

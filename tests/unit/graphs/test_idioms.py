@@ -180,15 +180,15 @@ MODELS = {
     "contrast": lambda: Around(
         lambda s, h, e: h * (F.normalize(h) @ F.normalize(h).t()).softmax(-1).diagonal()[:, None]
     ),
+    "pooled nodes": lambda: Around(
+        lambda s, h, e: h + s.m(h, e)[0].mean(0), pyg.TopKPooling(W, 0.5)
+    ),
 }
 REFUSED = {
     "edges without a number of nodes": lambda: Around(
         lambda s, h, e: utils.scatter(h[e[0]], e[1], 0, reduce="sum")
     ),
     "pooled by an energy": pooled(lambda: aggr.EquilibriumAggregation(W, W, [4], 2)),
-    "pooled nodes": lambda: Around(
-        lambda s, h, e: h + s.m(h, e)[0].mean(0), pyg.TopKPooling(W, 0.5)
-    ),
     "list of nodes": lambda: Around(lambda s, h, e: torch.stack([2 * row for row in h])),
     "edges one by one": lambda: Around(lambda s, h, e: h + h[int(e[0, 3])]),
     "edges in Python": lambda: Around(lambda s, h, e: h * len(set(e[0].tolist()))),
