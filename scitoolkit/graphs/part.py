@@ -72,9 +72,8 @@ class Part(ABC):
         """Return rows of local nodes, (n_own, F), followed by those of the halo, differentiable."""
         return x if self.ranks.size == 1 else FetchHalo.apply(x, self.ranks, self.halo, True)
 
-    @property
-    def nodes_with_halo(self) -> Tensor:
-        """Numbers of the local nodes, then of the halo's, in the whole graph; collective."""
+    def find_nodes_with_halo(self) -> Tensor:
+        """Return which nodes of the graph the local rows and those of the halo are; collective."""
         return self.with_halo(self.nodes.double()[:, None])[:, 0].long()  # exact up to 2^53
 
     def pattern(self, *, loops: bool) -> SparseMatrix:
@@ -230,7 +229,7 @@ class GraphPart(Part):
         return self._edges
 
     def _find_edges(self) -> Tensor:
-        numbers = self.nodes_with_halo if self.has_whole_rows else self.nodes
+        numbers = self.find_nodes_with_halo() if self.has_whole_rows else self.nodes
         place = torch.full((self.num_nodes,), -1)
         place[numbers] = torch.arange(len(numbers))
         ids = self.edge_ids.numpy()

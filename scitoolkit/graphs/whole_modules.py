@@ -58,7 +58,7 @@ def on_rows(
         return within(*args, **kwargs)
     if any(role_of(argument) is not None for argument in every):
         # All ranks have the same arguments, so that all take part in this exchange.
-        args, kwargs = _numbered((args, kwargs), local.part.nodes_with_halo)
+        args, kwargs = _numbered((args, kwargs), local.part.find_nodes_with_halo())
     return on_all_rows(local, within, "module", args, kwargs)
 
 
