@@ -228,7 +228,7 @@ def check_export(model, config, bound, tmp_path):
     assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
-def test_tables_of_a_compressed_model_are_exported(tmp_path):
+def test_tables_of_a_compressed_model_are_exported(variants, tmp_path):
     model, config = deep_potential()
     found = export_library(model.compress(), config, tmp_path)
     assert found["largest_difference"] <= 1e-12
