@@ -31,7 +31,7 @@ class Law:
     """
 
     fluxes: Mapping[int, Program] = field(default_factory=dict)
-    second: Sequence[tuple[tuple[int, int], Program]] = ()
+    second: Sequence[tuple[tuple[int, ...], Program]] = ()
     source: Program | None = None
     sloped: Mapping[int, Sequence[Program]] = field(default_factory=dict)
 

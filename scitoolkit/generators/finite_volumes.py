@@ -68,7 +68,7 @@ class VolumeBox:
         width = [(0, 0)] * state.ndim
         width[1 + axis] = (count, count)
         if isinstance(edge, str):
-            return np.pad(state, width, mode=_MODES[edge])  # type: ignore[call-overload, no-any-return]
+            return np.pad(state, width, mode=_MODES[edge])  # type: ignore[call-overload]
         made = np.moveaxis(np.pad(state, width, mode="symmetric"), 1 + axis, 1)
         signs = np.asarray(edge).reshape(-1, *[1] * (state.ndim - 1))
         made[:, :count] *= signs
