@@ -192,8 +192,8 @@ def _refuse_constrained(atoms: Any, forces: Array, where: str) -> None:
     constraints = [c for c in atoms.constraints if type(c).__name__ in _PROJECTIONS]
     if not constraints or forces.shape != (len(atoms), 3) or not np.any(forces):
         return
-    free, projected = np.random.default_rng(0).standard_normal(forces.shape), forces.copy()
-    random = free.copy()
+    free = np.array(np.random.default_rng(0).standard_normal(forces.shape))
+    random, projected = free.copy(), forces.copy()
     for constraint in constraints:
         constraint.adjust_forces(atoms, random)
         constraint.adjust_forces(atoms, projected)
