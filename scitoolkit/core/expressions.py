@@ -62,8 +62,8 @@ class Names:
         fields: unknown functions of all dims.
         dims: coordinates.
         constants: named numbers.
-        functions: additional functions; each is called with the expressions of its arguments and
-            raises ValueError with the reason if it does not accept them.
+        functions: additional functions, or another `dif`; each is called with the expressions of
+            its arguments and raises ValueError with the reason if it does not accept them.
     """
 
     fields: tuple[str, ...]
@@ -255,10 +255,10 @@ class _Parser:
     def call(self, name: str, at: int) -> sympy.Expr:
         if name in self.names.fields:
             self.fail(f"{name} is a field: write {name}, not {name}(...)", at)
-        if name == "dif":
-            return self.derivative(at)
         if name in self.names.functions:
             return self.further(name, at)
+        if name == "dif":
+            return self.derivative(at)
         if name not in FUNCTIONS:
             functions = ["dif", *FUNCTIONS, *self.names.functions]
             near = nearest_name(name, functions)

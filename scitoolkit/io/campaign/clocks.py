@@ -12,12 +12,11 @@ from scitoolkit.core.data_facts import Step
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
+from scitoolkit.io.campaign.file_rows import FileRows
 from scitoolkit.io.dates import of_one_kind, seconds_since
 
 if TYPE_CHECKING:
     pass
-
-from scitoolkit.io.campaign.file_rows import FileRows
 
 
 def stored_times(series: FileRows) -> np.ndarray:

@@ -14,16 +14,16 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign_layout import CampaignOptions
+from scitoolkit.io.campaign.clocks import common_clock, stored_times
 from scitoolkit.io.campaign.constants import differing
 from scitoolkit.io.campaign.file_names import name_parts, stem_of
+from scitoolkit.io.campaign.file_rows import FileRows
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.row_times import GAP, gaps_of
 
 if TYPE_CHECKING:
     pass
 
-from scitoolkit.io.campaign.clocks import common_clock, stored_times
-from scitoolkit.io.campaign.file_rows import FileRows
 
 _logger = get_logger(__name__)
 
