@@ -20,6 +20,7 @@ import numpy as np
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.generators.atom_frames import FramesGenerator
 from scitoolkit.generators.base import Generator, Sample, generators
+from scitoolkit.generators.conservation_laws import ConservationLawsGenerator
 from scitoolkit.generators.mesh_tracer import MeshTracer, load_mesh
 from scitoolkit.generators.pde_problems import PROBLEMS
 from scitoolkit.generators.resolution import TURNOVERS, difference_error, sizes
@@ -219,6 +220,21 @@ def pde(rng: Random) -> Settings:
     }
 
 
+def conservation_laws(rng: Random) -> Settings:
+    problem = str(rng.choice(["burgers_inviscid", "advection", "shock_tube", "gas_1d"]))
+    cells = 4 * round(between(rng, 5, 60))
+    length = {"burgers_inviscid": 2 * math.pi, "advection": 2 * math.pi}.get(problem, 1.0)
+    return {
+        "problem": problem,
+        "cells": cells,
+        "time_step": between(rng, 0.05, 0.4) * length / cells / 2.5,
+        "interval": int(rng.integers(1, 20)),
+        "spinup": int(rng.integers(0, 10)),
+        "frames": int(rng.integers(2, 20)),
+        "longest": int(rng.integers(1, 8)),
+    }
+
+
 KINDS: Mapping[str, Callable[[Random], Settings]] = {
     kind.__name__: kind
     for kind in (
@@ -238,6 +254,7 @@ KINDS: Mapping[str, Callable[[Random], Settings]] = {
         tight_binding_silicon,
         ase_teacher,
         pde,
+        conservation_laws,
     )
 }
 
@@ -253,6 +270,8 @@ def true_error(generator: Generator, sample: Sample, seed: int) -> float:
             error = _of_steps(generator, sample, seed)
         elif isinstance(generator, VlasovGenerator):
             error = _of_vlasov(generator, sample, seed)
+        elif isinstance(generator, ConservationLawsGenerator):
+            error = _of_volumes(generator, seed)
         elif isinstance(generator, MeshTracer):
             error = _of_meshes(generator, sample, seed)
         else:
@@ -297,6 +316,17 @@ def _of_vlasov(generator: VlasovGenerator, sample: Sample, seed: int) -> float:
         size = max(float(sizes(values[None])[0]), 1e-10)
         worst = max(worst, float(_rms((values - reference[name])[None])[0]) / size)
     return worst
+
+
+def _of_volumes(generator: ConservationLawsGenerator, seed: int) -> float:
+    settings = {"cells": 4 * generator.cells, "time_step": generator.time_step / 4}
+    finer = generator.model_copy(update={**settings, "interval": 4 * generator.interval})
+    own = generator.by_field(generator.averages(seed))
+    reference = finer.by_field(finer.averages(seed), 4)
+    return max(
+        float(_rms((own[f] - reference[f])[None])[0]) / max(float(sizes(own[f][None])[0]), 1e-10)
+        for f in own
+    )
 
 
 def _of_meshes(generator: MeshTracer, sample: Sample, seed: int) -> float:

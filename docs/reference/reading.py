@@ -9,9 +9,10 @@ from pathlib import Path
 
 from scitoolkit.core.remote import PROTOCOLS
 from scitoolkit.io import roles, variable_roles
-from scitoolkit.io.campaign.layouts import NEVER_LEARNED, Plain
+from scitoolkit.io.campaign.dim_roles import NEVER_LEARNED
 from scitoolkit.io.campaign.more_layouts import LAYOUTS
 from scitoolkit.io.campaign.no_grid import PROGRAMS, NoGrid
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.formats.base import formats
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"

@@ -13,12 +13,12 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.decoding import inspect_stream
 from scitoolkit.compression.files import (
-    as_hdf5,
     holds_one_array,
     read_array,
     refuse_folder,
     stored_variables,
 )
+from scitoolkit.compression.hdf5_variables import as_hdf5
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality

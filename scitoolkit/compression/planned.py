@@ -18,13 +18,8 @@ from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.compress import compress_within
 from scitoolkit.compression.decoding import inspect_stream
-from scitoolkit.compression.files import (
-    as_hdf5,
-    candidates_of,
-    holds_one_array,
-    read_array,
-    refuse_folder,
-)
+from scitoolkit.compression.files import holds_one_array, read_array, refuse_folder
+from scitoolkit.compression.hdf5_variables import as_hdf5, candidates_of
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.native.library import chunk_parameters, encode_chunk
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted

@@ -20,9 +20,10 @@ from xarray.backends.common import AbstractDataStore
 from xarray.core import indexing
 
 from scitoolkit.compression.decoding import inspect_stream
-from scitoolkit.compression.files import HEADER, refuse_folder
+from scitoolkit.compression.files import refuse_folder
 from scitoolkit.compression.filtered import about, load_filter
 from scitoolkit.compression.regions import decompress_region
+from scitoolkit.compression.stream_datasets import HEADER
 from scitoolkit.compression.zarr_files import stored_arrays
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import FILTERED, is_store, is_stream, mark_of

@@ -16,7 +16,7 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_together
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy import interface
+from scitoolkit.deploy import interface, pool_core
 from scitoolkit.deploy.agreement import (
     SAMPLES,
     difference,
@@ -55,7 +55,7 @@ def export(
 
     As `.weights` for a `Pool`: writes the weights, `shell-KEY.so` with the code, which surrogates
     of one architecture in a folder share, and `scitoolkit_pool.c`, `.h` and `.f90`, the pool for
-    programs in C and Fortran.
+    programs in C and Fortran, and compiled for Python without a compiler.
 
     Args:
         functions: of a surrogate; see `Traceable`.
@@ -198,6 +198,7 @@ def _written(
         for suffix in (".h", ".c", ".f90"):  # the pool for other programs
             text = read(__file__, f"scitoolkit_pool{suffix}")
             files[path.with_name(f"scitoolkit_pool{suffix}")] = text
+        files[path.with_name(pool_core.file_name())] = pool_core.portable()
     else:
         files = {
             path: source.code if path.suffix == ".c" else made,

@@ -9,6 +9,7 @@ calls are those of `scitoolkit_pool.c`; queues and futures are here.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -85,8 +86,7 @@ class Pool:
         workers: number of threads that serve `submit`.
         queue: largest number of waiting requests of `submit`.
 
-    Raises:
-        BackendError: no C compiler, and no prebuilt library.
+    Without a C compiler and a prebuilt library, `add` loads the compiled pool beside the weights.
 
     Example:
         pool = Pool("100MiB")
@@ -98,11 +98,9 @@ class Pool:
     def __init__(self, budget: int | str, *, workers: int = 2, queue: int = 10_000) -> None:
         if workers < 1 or queue < 1:
             raise ConfigError(f"workers={workers}, queue={queue}", allowed="at least 1 of each")
-        self._core, self._pool = pool_core.library(), ctypes.c_void_p()
-        if self._core.stk_pool_new(parse_bytes(budget, key="budget"), ctypes.byref(self._pool)):
-            raise ConfigError(self._reason(), fix='Pool("100MiB")')
-        # Calls hold the pool, so that none is in progress; at exit some may be.
-        weakref.finalize(self, self._core.stk_pool_free, self._pool).atexit = False
+        self._pool, self._budget = ctypes.c_void_p(), parse_bytes(budget, key="budget")
+        with contextlib.suppress(BackendError):  # told by `add`
+            self._start(pool_core.library())
         self._surrogates: dict[str, _Surrogate] = {}
         self._added = itertools.count()
         # Hits do not take this lock, which is for names and queues.
@@ -113,6 +111,13 @@ class Pool:
         self._batches = 0
         self._wanted = workers
         self._threads: list[threading.Thread] = []
+
+    def _start(self, core: ctypes.CDLL) -> None:
+        self._core = core
+        if core.stk_pool_new(self._budget, ctypes.byref(self._pool)):
+            raise ConfigError(self._reason(), fix='Pool("100MiB")')
+        # Calls hold the pool, so that none is in progress; at exit some may be.
+        weakref.finalize(self, core.stk_pool_free, self._pool).atexit = False
 
     def add(self, name: str, path: Path | str) -> None:
         """Add a surrogate; its weights are read when it is first called.
@@ -125,10 +130,14 @@ class Pool:
         Raises:
             CheckpointError: a missing or damaged file, no code, or code for another processor.
             ConfigError: the name is in use, or the weights are larger than the budget.
+            BackendError: no C compiler, no prebuilt library, and no compiled pool beside the file.
         """
         new = _Surrogate(str(next(self._added)).encode(), Path(path))
         if "\0" in str(path):  # where a path ends in C
             raise _damaged("no such file", new.path)
+        with self._work:
+            if not self._pool:
+                self._start(pool_core.beside(new.path))
         status = self._core.stk_pool_add(self._pool, new.key, os.fsencode(path))
         if status == pool_core.TOO_LARGE:
             raise ConfigError(self._reason(), fix="Pool(budget) with a larger budget")
@@ -236,8 +245,9 @@ class Pool:
 
     def statistics(self) -> dict[str, int]:
         """Return counts of calls, hits, loads, evictions and failures, and bytes in memory."""
-        counts = pool_core.Counts()
-        self._core.stk_pool_statistics(self._pool, ctypes.byref(counts))
+        counts = pool_core.Counts(budget_bytes=self._budget)
+        if self._pool:
+            self._core.stk_pool_statistics(self._pool, ctypes.byref(counts))
         own = {"batches": self._batches, "queued": self._queued, "models": len(self._surrogates)}
         return {name: int(getattr(counts, name)) for name in pool_core.COUNTS} | own
 
@@ -252,7 +262,8 @@ class Pool:
                 self._queues.clear()
                 self._queued = 0
             self._work.notify_all()
-        self._core.stk_pool_prefetch(self._pool, None, 0)
+        if self._pool:
+            self._core.stk_pool_prefetch(self._pool, None, 0)
         for thread in self._threads:
             thread.join()
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
+from pathlib import Path
 
-from scitoolkit.ops.codegen.compile import load_library, read
+from scitoolkit.core.errors import BackendError, CheckpointError
+from scitoolkit.deploy.packed import MAGIC
+from scitoolkit.ops.codegen.compile import compile_portable, find_compiler, load_library, read
 
 UNKNOWN, TOO_LARGE, FILE, MEMORY = 16, 18, 19, 21
 """Statuses of `scitoolkit_pool.h`, which are those of pools from UNKNOWN on."""
@@ -57,6 +61,44 @@ def library() -> ctypes.CDLL:
         BackendError: see `load_library`.
     """
     return typed(load_library(source()))
+
+
+def file_name() -> str:
+    """Return the name of the compiled pool in folders of weights, which identifies its source."""
+    return f"scitoolkit_pool-{hashlib.sha256(source().encode()).hexdigest()[:16]}.so"
+
+
+@functools.cache
+def portable() -> bytes:
+    """Return the pool compiled for all processors of this architecture."""
+    return compile_portable(find_compiler(), source(), ("-O3",))
+
+
+def beside(weights: Path) -> ctypes.CDLL:
+    """Return the compiled pool that an export wrote beside a file of weights.
+
+    Nothing is loaded from the folder of another file.
+
+    Raises:
+        CheckpointError: not a file of weights.
+        BackendError: no compiled pool, or one for another architecture.
+    """
+    try:
+        with weights.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise CheckpointError("not a file of weights", where=str(weights))
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise CheckpointError(reason, where=str(weights)) from None
+    path = weights.absolute().with_name(file_name())
+    try:
+        return typed(ctypes.CDLL(str(path)))
+    except (OSError, AttributeError) as error:
+        raise BackendError(
+            f"the pool is neither prebuilt nor compiled here, nor beside the weights ({error})",
+            where=str(weights),
+            fix=f"scitoolkit export RUN -o {weights.name} with this release, or install gcc",
+        ) from None
 
 
 def typed(loaded: ctypes.CDLL) -> ctypes.CDLL:

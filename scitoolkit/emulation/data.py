@@ -28,7 +28,7 @@ from scitoolkit.emulation.variables import (
     read_layout,
 )
 from scitoolkit.io.campaign import Campaign, CampaignOptions, open_campaign
-from scitoolkit.io.campaign.layouts import TIME
+from scitoolkit.io.campaign.campaign_layout import TIME
 from scitoolkit.io.campaign.mask import MISSING, pack
 from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters

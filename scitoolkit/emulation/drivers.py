@@ -13,9 +13,9 @@ from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.stages import EmulationStages
+from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 from scitoolkit.io.campaign.files import find_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.facts import is_dates, seconds_of

@@ -10,8 +10,8 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation.variables import STEP
 from scitoolkit.io.campaign import Campaign
+from scitoolkit.io.campaign.campaign_layout import TIME, Array
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.layouts import TIME, Array
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates, seconds_of
 

@@ -11,12 +11,13 @@ import xarray as xr
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.config import FieldConfig
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
+from scitoolkit.io.campaign.campaign_layout import SIMULATION, CampaignLayout, CampaignOptions
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import SIMULATION, CampaignLayout, CampaignOptions, Plain
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
 from scitoolkit.io.campaign.parameters import parameter_values
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.table import is_table
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import CommentedLines, DataToStart
 from scitoolkit.io.campaign.campaign import open_campaign
+from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 from scitoolkit.io.campaign.files import campaign_files
-from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.coordinates import find_time_dim
 from scitoolkit.io.fields import open_fields
 

@@ -18,6 +18,18 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
         "equations": "dif(u,t) = nu*dif(u,x,x)",
         "constants": {"nu": 0.05},
     },
+    "advection_diffusion": {
+        "equations": "dif(u,t) + speed*dif(u,x) = nu*dif(u,x,x)",
+        "constants": {"speed": 1.0, "nu": 0.05},
+    },
+    "dispersion": {
+        "equations": "dif(u,t) = xi*dif(u,x,3)",
+        "constants": {"xi": 0.1},
+    },
+    "hyper_diffusion": {
+        "equations": "dif(u,t) = -mu*dif(u,x,4)",
+        "constants": {"mu": 0.002},
+    },
     "burgers": {
         "equations": "dif(u,t) + u*dif(u,x) = nu*dif(u,x,x)",
         "constants": {"nu": 0.05},
@@ -76,6 +88,19 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
         "time_step": 2.0,
         "spinup": 25,
     },
+    "reaction_diffusion": {
+        "equations": [
+            "dif(u,t) = du*(dif(u,x,x) + dif(u,y,y)) + u - u**3 - k - v",
+            "dif(v,t) = dv*(dif(v,x,x) + dif(v,y,y)) + u - v",
+        ],
+        "dims": ["x", "y"],
+        "constants": {"du": 1e-3, "dv": 5e-3, "k": 5e-3},
+        "walls": {dim: {"u": "slope", "v": "slope"} for dim in "xy"},
+        "length": 2.0,
+        "cells": 64,
+        "time_step": 0.02,
+        "frames": 20,
+    },
     "swift_hohenberg": {
         "equations": "dif(u,t) = r*u - u - 2*(dif(u,x,x) + dif(u,y,y)) - dif(u,x,4) "
         "- 2*dif(u,x,x,y,y) - dif(u,y,4) - u**3",
@@ -97,6 +122,21 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
         "cells": 64,
         "amplitude": {"w": 2.0},
         "time_step": 0.01,
+    },
+    "kolmogorov_flow": {
+        "equations": [
+            "dif(w,t) + dif(psi,y)*dif(w,x) - dif(psi,x)*dif(w,y) = nu*(dif(w,x,x) + dif(w,y,y)) "
+            "- drag*w - 4*cos(4*y)",
+            "dif(psi,x,x) + dif(psi,y,y) = -w",
+        ],
+        "dims": ["x", "y"],
+        "constants": {"nu": 0.02, "drag": 0.1},
+        "cells": 64,
+        "amplitude": {"w": 1.0},
+        "time_step": 0.01,
+        "interval": 20,
+        "spinup": 50,
+        "chaotic": True,
     },
 }
 """{name: keys of the generator `pde`}."""

@@ -130,7 +130,7 @@ def _labels_of(
     forces = _found(held, columns, labels.forces_key, "forces", where, absent)
     _refuse_rivals(forces, columns, labels, "forces_key", where)
     if forces is not None:
-        _refuse_constrained(atoms, np.asarray(forces), where)
+        _refuse_constrained(atoms, _real(forces, "forces", where), where)
     virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),

@@ -13,9 +13,9 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.campaign import open_campaign
+from scitoolkit.io.campaign.campaign_layout import TIME, CampaignOptions
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import TIME, CampaignOptions
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells, with_mask

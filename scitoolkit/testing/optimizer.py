@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,8 @@ class OptimizerContract:
         trainer.fit(curve_loader(), resume=resume)
         return trainer
 
-    @pytest.mark.parametrize("step", [1, 3, 5])
     def test_it_resumes_bit_for_bit_at_any_step(
-        self, optimizer: OptimizerConfig, step: int, tmp_path: Path
+        self, optimizer: OptimizerConfig, tmp_path: Path
     ) -> None:
         """State per parameter and per group is restored while a schedule changes the rate."""
         # Optimizers of residuals have no learning rate that a schedule could change.
@@ -99,14 +99,13 @@ class OptimizerContract:
         keep = {"every_steps": 1, "keep_last": STEPS}
         trained = self.fit(optimizer, run, schedule=schedule, checkpoint=keep)
         assert trained.step == STEPS
-        for folder in run.checkpoints.glob("step-*"):
-            if int(folder.name.removeprefix("step-")) > step:
-                for file in folder.iterdir():
-                    file.unlink()
-                folder.rmdir()
-        resumed = self.fit(optimizer, run, resume=True, schedule=schedule)
-        assert resumed.step == STEPS
-        assert _same_weights(whole, resumed)
+        for step in (5, 3, 1):  # a resumed training writes no checkpoint of an earlier step
+            for folder in run.checkpoints.glob("step-*"):
+                if int(folder.name.removeprefix("step-")) > step:
+                    shutil.rmtree(folder)
+            resumed = self.fit(optimizer, run, resume=True, schedule=schedule, checkpoint=keep)
+            assert resumed.step == STEPS
+            assert _same_weights(whole, resumed), f"resumed at step {step}"
 
     def test_it_learns(self, optimizer: OptimizerConfig) -> None:
         """The loss decreases with default settings and without a schedule."""

@@ -10,8 +10,8 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 if TYPE_CHECKING:
     from scitoolkit.io.campaign.campaign import Campaign as Campaign
     from scitoolkit.io.campaign.campaign import open_campaign as open_campaign
+    from scitoolkit.io.campaign.campaign_layout import CampaignOptions as CampaignOptions
     from scitoolkit.io.campaign.index import SampleIndex as SampleIndex
-    from scitoolkit.io.campaign.layouts import CampaignOptions as CampaignOptions
 
 _HOMES = {
     "Campaign": "campaign",

@@ -14,8 +14,8 @@ from typing import Any
 
 from scitoolkit.core.files import temporary_name
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 from scitoolkit.io.campaign.files import CampaignFiles
-from scitoolkit.io.campaign.layouts import CampaignOptions
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.table import HeaderTable, read_headers
 from scitoolkit.io.fields import PathLike

@@ -14,6 +14,14 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.io.campaign.cache import IndexCache
+from scitoolkit.io.campaign.campaign_layout import (
+    COMPONENT,
+    SIMULATION,
+    TIME,
+    Array,
+    CampaignLayout,
+    CampaignOptions,
+)
 from scitoolkit.io.campaign.channels import (
     Channel,
     Coordinate,
@@ -21,26 +29,17 @@ from scitoolkit.io.campaign.channels import (
     coordinates_of,
     require_coordinates,
 )
+from scitoolkit.io.campaign.dim_roles import auxiliary_names, is_lead
 from scitoolkit.io.campaign.entries import Entry, entries_of, require_same_entries
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import FileHeader, full_name
 from scitoolkit.io.campaign.index import SampleIndex
-from scitoolkit.io.campaign.layouts import (
-    COMPONENT,
-    SIMULATION,
-    TIME,
-    Array,
-    CampaignLayout,
-    CampaignOptions,
-    Plain,
-    auxiliary_names,
-    is_lead,
-    missing_field,
-)
+from scitoolkit.io.campaign.layouts import missing_field
 from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.no_grid import require_grid
 from scitoolkit.io.campaign.places import require_same_places
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.campaign.staggered import centred
 from scitoolkit.io.campaign.turns import find_turns

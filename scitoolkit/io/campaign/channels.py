@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign_layout import Array
 from scitoolkit.io.campaign.headers import full_name
-from scitoolkit.io.campaign.layouts import Array
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.roles import role_by_metadata, role_by_name

@@ -7,16 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign_layout import COMPONENT, SIMULATION, Array, CampaignOptions
+from scitoolkit.io.campaign.dim_roles import chosen_dims, named_dims
 from scitoolkit.io.campaign.headers import FileHeader
-from scitoolkit.io.campaign.layouts import (
-    COMPONENT,
-    SIMULATION,
-    Array,
-    CampaignOptions,
-    Plain,
-    chosen_dims,
-    named_dims,
-)
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import unreadable

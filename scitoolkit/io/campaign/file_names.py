@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.io.campaign.layouts import CampaignOptions
+from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 
 
 def stem_of(path: str) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.campaign_layout import TIME
 from scitoolkit.io.campaign.channels import Channel
-from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.mask import MISSING, Mask
 from scitoolkit.io.campaign.rows import Rows, row_sets
 

@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.headers import FileHeader, StoredArray
-from scitoolkit.io.campaign.layouts import (
+from scitoolkit.io.campaign.campaign_layout import (
     COMPONENT,
     FIX_DIMS,
     SIMULATION,
@@ -21,15 +20,13 @@ from scitoolkit.io.campaign.layouts import (
     Array,
     CampaignLayout,
     CampaignOptions,
-    Dedalus,
-    PdeBench,
-    PdeBenchSeeds,
-    Plain,
-    Well,
     array_of,
 )
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray
+from scitoolkit.io.campaign.layouts import Dedalus, PdeBench, PdeBenchSeeds, Well
 from scitoolkit.io.campaign.no_grid import NoGrid
 from scitoolkit.io.campaign.openpmd import OpenPmd
+from scitoolkit.io.campaign.plain import Plain
 
 
 class PdeBenchIncompressible(CampaignLayout):

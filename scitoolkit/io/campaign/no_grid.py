@@ -14,8 +14,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign_layout import Array, CampaignLayout, CampaignOptions
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
-from scitoolkit.io.campaign.layouts import Array, CampaignLayout, CampaignOptions
 from scitoolkit.io.roles import CELL_NAMES, role_by_metadata
 
 _GRAPH = "write positions and neighbours as a graph in .npz, for scitoolkit init graph"

@@ -15,7 +15,7 @@ from xarray.core import indexing
 
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
-from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, CampaignOptions
+from scitoolkit.io.campaign.campaign_layout import COMPONENT, SIMULATION, TIME, CampaignOptions
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import (

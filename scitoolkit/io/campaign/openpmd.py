@@ -14,8 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign_layout import (
+    SPACE,
+    Array,
+    CampaignLayout,
+    CampaignOptions,
+    array_of,
+)
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
-from scitoolkit.io.campaign.layouts import SPACE, Array, CampaignLayout, CampaignOptions, array_of
 
 _BASE = ("m", "kg", "s", "A", "K", "mol", "cd")
 """Base units of the powers in `unitDimension`, in their order."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign_layout import SIMULATION, TIME, Array
+from scitoolkit.io.campaign.file_rows import FileRows
 from scitoolkit.io.campaign.headers import FileHeader, full_name
-from scitoolkit.io.campaign.layouts import SIMULATION, TIME, Array
-from scitoolkit.io.campaign.series import FileRows
 from scitoolkit.io.coordinates import READ_ERRORS
 
 _logger = get_logger(__name__)

@@ -14,9 +14,10 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.campaign_layout import SIMULATION, Array
 from scitoolkit.io.campaign.channels import Channel
+from scitoolkit.io.campaign.dim_roles import named_dims
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
-from scitoolkit.io.campaign.layouts import SIMULATION, Array, named_dims
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing

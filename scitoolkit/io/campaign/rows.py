@@ -1,259 +1,28 @@
-"""Rows of a campaign for the planned loader; files are opened when their rows are first read."""
+"""Rows of the arrays of a campaign: all its segments as one source of the loader."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.campaign_layout import COMPONENT, SIMULATION, TIME, Array
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import StoredArray
-from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
-from scitoolkit.io.campaign.opened import last_opened
+from scitoolkit.io.campaign.open_files import OpenFiles, rows_of_chunk, unit_rows
 from scitoolkit.io.campaign.parameters import ParameterRows, RowValues
-from scitoolkit.io.campaign.segments import Segments
-from scitoolkit.io.campaign.staggered import CentredReader
+from scitoolkit.io.campaign.segment_reader import SegmentReader, picked, read_apart
 from scitoolkit.io.campaign.turns import Turn
-from scitoolkit.io.coordinates import READ_ERRORS
-from scitoolkit.io.formats.base import Format, formats
+from scitoolkit.io.formats.base import formats
 from scitoolkit.io.loader.file_source import RowSet
-from scitoolkit.io.loader.files import Counter, DataFile
-from scitoolkit.io.loader.packing import ATTRIBUTES, Packing
-from scitoolkit.io.loader.rows import CopyingReader, RowReader, StridedReader, VariableLayout
-
-MAX_HANDLES = 64
-_MAX_FILES = 2048
-_GAP_BYTES = 2**16
-"""Minimum gap (bytes) between two rows from which they are read by separate requests."""
-
-
-class SegmentReader:
-    """Reader of one segment's rows: rows of a file, or a static frame repeated for all rows.
-
-    Args:
-        reader: of the variable, cropped to one simulation and the required components.
-        layout: of the segment: rows first, then the space dims.
-        static: whether the variable has no time axis; `reader` returns its frame as rows.
-        boxed: whether rows are parts of the file's rows, with gaps between them.
-        picks: {axis of a row: cells of the file in the order of the campaign} of turned dims.
-        stored_shape: shape of a row as `reader` returns it; that of `layout` by default.
-        begin: row of the file that is the first of the segment.
-    """
-
-    def __init__(
-        self,
-        reader: RowReader,
-        layout: VariableLayout,
-        static: bool,
-        boxed: bool = False,
-        picks: Mapping[int, np.ndarray] | None = None,
-        stored_shape: tuple[int, ...] | None = None,
-        begin: int = 0,
-    ) -> None:
-        self.reader, self.layout, self.static, self.boxed = reader, layout, static, boxed
-        self.picks: dict[int, np.ndarray] = dict(picks or {})
-        self.stored_shape: tuple[int, ...] = (
-            layout.row_shape if stored_shape is None else stored_shape
-        )
-        self.begin: int = begin
-        self.unit_rows: int = 1 if static else reader.unit_rows
-        self.counter: Counter = reader.counter
-
-    @property
-    def file(self) -> DataFile | None:
-        """The file, if there is exactly one."""
-        return self.reader.file
-
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows `first` ... `last` - 1 of the segment."""
-        shape = self.stored_shape
-        if not self.static:
-            read = _read_apart if self.boxed else type(self.reader).read
-            begin = self.begin
-            values = read(self.reader, first + begin, last + begin).reshape(last - first, *shape)
-            return _picked(values, self.picks)
-        along = self.reader.layout
-        rows = along.crop[along.axis]
-        # The reader counts along the first axis of the frame, whose rows are not those of the
-        # segment.
-        frame = np.moveaxis(self.reader.read(rows.start, rows.stop), 0, along.axis)
-        frame = _picked(frame.reshape(1, *shape), self.picks)[0]
-        return np.broadcast_to(frame, (last - first, *frame.shape))
-
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Read the rows `first` ... `last` - 1 into `out`."""
-        if self.static or self.boxed or self.picks:
-            out[...] = self.read(first, last)
-        else:
-            rows = out.reshape(len(out), *self.reader.layout.row_shape)
-            self.reader.read_into(first + self.begin, last + self.begin, rows)
-
-    def missing(self) -> list[tuple[int, int]]:
-        """Return the ranges (first, last + 1) of rows that were never written."""
-        ranges = self.reader.missing()
-        if self.static:
-            return [(0, self.layout.num_rows)] if ranges else []
-        begin = self.begin
-        return [(max(0, a - begin), b - begin) for a, b in ranges if b > begin]
-
-    def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
-        if self.static:
-            rows = self.reader.layout.crop[self.reader.layout.axis]
-            return self.reader.cost(rows.start, rows.stop)
-        return self.reader.cost(first + self.begin, last + self.begin)
-
-    def check(self) -> None:
-        """Raise DataError if the file changed since it was opened."""
-        self.reader.check()
-
-
-def _picked(values: np.ndarray, picks: Mapping[int, np.ndarray]) -> np.ndarray:
-    """Return rows (n, ...) with the cells of turned dims in the order of the campaign."""
-    for axis, cells in picks.items():
-        values = np.take(values, cells, axis + 1)
-    return values
-
-
-def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
-    """Read parts of the file's rows, one by one if the gaps between them are large."""
-    # Bytes between the parts: reading across them costs bandwidth, a request each costs latency.
-    unwanted = reader.cost(first, last)[1] - (last - first) * reader.cost(first, first + 1)[1]
-    if unwanted <= (last - first - 1) * _GAP_BYTES:
-        return reader.read(first, last)
-    return np.concatenate([reader.read(row, row + 1) for row in range(first, last)])
-
-
-class XarrayReader(CopyingReader):
-    """Reader of rows through xarray, for formats without row readers.
-
-    Args:
-        layout: of the variable.
-        format: of the file.
-    """
-
-    unit_rows = 1
-    file: DataFile | None = None
-
-    def __init__(self, layout: VariableLayout, format: type[Format]) -> None:
-        self.layout, self.format, self.counter = layout, format, Counter()
-
-    def with_layout(self, layout: VariableLayout) -> XarrayReader:
-        """Return a reader of the same variable with another axis or crop."""
-        return XarrayReader(layout, self.format)
-
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows `first` ... `last` - 1."""
-        try:
-            dataset = last_opened(self.format, Path(self.layout.path))
-            array = dataset[self.layout.name][self.layout.window(first, last)]
-            values = np.array(array.to_numpy())  # the dataset may be in memory, for later reads
-        except READ_ERRORS as error:
-            raise DataError(
-                f"cannot be read ({' '.join(str(error).split())[:300]})",
-                where=f"{self.layout.where}, rows {first} to {last - 1}",
-            ) from None
-        self.counter.add(1, values.nbytes)
-        return np.moveaxis(values, self.layout.axis, 0)
-
-    def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
-        return 1, (last - first) * self.layout.row_nbytes
-
-    def check(self) -> None:
-        """Do nothing, because a file that changed is opened again."""
-
-
-@dataclass
-class _Entry:
-    """Readers of one group of an open file.
-
-    Attributes:
-        arrays: readers of whole arrays along their first axis, by path.
-        has_handle: whether a library keeps the file open.
-        views: readers of segments, by segment and path.
-    """
-
-    arrays: dict[str, Any]
-    has_handle: bool
-    views: dict[tuple[int, str], SegmentReader] = field(default_factory=dict)
-
-
-class OpenFiles:
-    """LRU cache of the readers of a campaign's files.
-
-    Args:
-        segments: location of the rows.
-        arrays: that are read, by path.
-    """
-
-    def __init__(self, segments: Segments, arrays: Mapping[str, Array]) -> None:
-        self.segments, self.paths = segments, list(arrays)
-        self.centred: dict[str, Array] = {
-            path: array for path, array in arrays.items() if array.centring
-        }
-        self.counter: Counter = Counter()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
-        self._handles: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
-
-    def entry(self, segment: int) -> _Entry:
-        """Return the readers of a segment's file and group, opening it if necessary."""
-        key = int(self.segments.file[segment]), int(self.segments.group[segment])
-        with self._lock:
-            for cache in (self._entries, self._handles):
-                if key in cache:
-                    cache.move_to_end(key)
-                    return cache[key]
-        # Outside of the lock, as opening takes long: two threads may open the same file, and the
-        # first to store its readers gives them to both.
-        made = self._opened(segment)
-        cache, limit = (
-            (self._handles, MAX_HANDLES) if made.has_handle else (self._entries, _MAX_FILES)
-        )
-        with self._lock:
-            made = cache.setdefault(key, made)
-            while len(cache) > limit:
-                cache.popitem(last=False)
-        return made
-
-    def _opened(self, segment: int) -> _Entry:
-        stored = {p: self.segments.stored(segment, p) for p in self.paths}
-        # Contiguous and complete values are read at their offset, without a library and its handle:
-        # thousands of files can then be open.
-        in_place = all(s.offset >= 0 and s.complete for s in stored.values())
-        if in_place and not self.centred:
-            arrays: dict[str, Any] = _in_place(self.segments, segment, stored)
-        else:
-            arrays = _whole(self.segments, segment, self.paths)
-            for path, array in self.centred.items():
-                arrays[path] = CentredReader(arrays[path], array)
-        for reader in arrays.values():
-            reader.counter = self.counter
-            if reader.file is not None:
-                reader.file.counter = self.counter
-        handles = any(getattr(reader, "holds_handle", False) for reader in arrays.values())
-        return _Entry(arrays, handles)
-
-    def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_lock", "_entries", "_handles")
-        return {k: v for k, v in self.__dict__.items() if k not in hidden}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
+from scitoolkit.io.loader.files import Counter
+from scitoolkit.io.loader.packing import Packing
 
 
 class CampaignRows(RowSet):
@@ -319,9 +88,11 @@ class CampaignRows(RowSet):
             self._packing(int(k), s) for k, s in zip(first, of_kinds, strict=True)
         ]
         formats_of = [formats.get(segments.table.schemas[schema[k]].format) for k in first]
-        units = [_unit_rows(s, self.axis, f) for s, f in zip(of_kinds, formats_of, strict=True)]
+        units = [unit_rows(s, self.axis, f) for s, f in zip(of_kinds, formats_of, strict=True)]
         self.unit_rows: np.ndarray = np.array(units)[kind]
-        self.chunk_rows: np.ndarray = np.array([_chunk_rows(s, self.axis) for s in of_kinds])[kind]
+        self.chunk_rows: np.ndarray = np.array([rows_of_chunk(s, self.axis) for s in of_kinds])[
+            kind
+        ]
         outer = [r for r in self.array.roles if r != SIMULATION][:1] == [TIME]
         outer = outer and not self.array.centring
         self.in_place: np.ndarray = np.array([s.offset >= 0 and outer for s in of_kinds])[kind]
@@ -426,7 +197,7 @@ class CampaignRows(RowSet):
         values = np.moveaxis(reader.read(first, last), at if at > self.axis else at + 1, 0)
         values = values[numbers - numbers[0]]
         if picks := self._picks(segments[0]):
-            values = _picked(values, {axis + 1: cells for axis, cells in picks.items()})
+            values = picked(values, {axis + 1: cells for axis, cells in picks.items()})
         return packing.unpack(values, exact=True)
 
     def part(self, first: int, last: int, box: Sequence[slice]) -> np.ndarray:
@@ -455,7 +226,7 @@ class CampaignRows(RowSet):
         reader.counter = self.files.counter
         shape = [b.stop - b.start for b in box]
         begin -= int(self.files.segments.begin[segment])
-        read = _read_apart(reader, first - begin, last - begin)
+        read = read_apart(reader, first - begin, last - begin)
         return packing.unpack(read.reshape(-1, *shape))
 
     def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
@@ -540,74 +311,3 @@ def _sizes(array: Array, parts: Sequence[slice]) -> list[int]:
         (s := next(wanted)).stop - s.start if role == COMPONENT else size
         for role, size in zip(array.roles, array.shape, strict=True)
     ]
-
-
-def _unit_rows(stored: StoredArray, axis: int | None, kind: type[Format]) -> int:
-    """Return the minimum number of rows per read."""
-    if axis is None or stored.chunks is None or not kind.has_row_readers():
-        return 1
-    cut = kind.native_hdf5 and not stored.num_filters and axis == 0
-    return 1 if cut else stored.chunks[axis]
-
-
-def _chunk_rows(stored: StoredArray, axis: int | None) -> int:
-    return 1 if axis is None or stored.chunks is None else stored.chunks[axis]
-
-
-def _in_place(
-    segments: Segments, segment: int, stored: Mapping[str, StoredArray]
-) -> dict[str, StridedReader]:
-    """Return readers of arrays whose offsets are in the index, without opening the file's format.
-
-    Raises:
-        DataError: the size of the file changed since it was indexed.
-    """
-    path, size, _ = segments.state(segment)
-    file = DataFile(path)
-    if file.size != size:
-        raise DataError(
-            f"has {file.size} bytes and had {size} when it was indexed: it is being written or "
-            "was truncated",
-            where=path,
-            fix="copy or make the file again, then start again",
-        )
-    readers = {}
-    for name, s in stored.items():
-        dtype = np.dtype(s.dtype)
-        crop = tuple(slice(0, n) for n in s.shape)
-        attrs = {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs}
-        layout = VariableLayout(s.name, path, s.shape, s.dims, dtype, None, (), 0, crop, attrs)
-        stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
-        readers[name] = StridedReader(layout, file, s.offset, stride)
-    return readers
-
-
-def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, Any]:
-    """Return a reader of each whole array along its first axis."""
-    path = Path(segments.path(segment))
-    kind = segments.header(int(segments.file[segment])).format
-    stored = {segments.array_name(segment, p): p for p in paths}
-
-    def along_first(**layout: Any) -> VariableLayout:
-        return VariableLayout(**layout, axis=0, crop=tuple(slice(0, n) for n in layout["shape"]))
-
-    if not kind.has_row_readers():
-        return {p: XarrayReader(_xarray_layout(path, p, kind, along_first), kind) for p in paths}
-    readers = kind.row_readers(path, list(stored), along_first)
-    return {stored[name]: reader for name, reader in readers.items()}
-
-
-def _xarray_layout(
-    path: Path, name: str, kind: type[Format], make: Callable[..., VariableLayout]
-) -> VariableLayout:
-    array = last_opened(kind, path)[name]
-    return make(
-        name=name,
-        path=str(path),
-        shape=array.shape,
-        dims=tuple(map(str, array.dims)),
-        dtype=array.dtype,
-        chunks=None,
-        filters=(),
-        attrs={k: array.attrs[k] for k in ("units",) if k in array.attrs},
-    )

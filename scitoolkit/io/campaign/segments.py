@@ -14,22 +14,24 @@ import numpy as np
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
-from scitoolkit.io.campaign.constants import constants_of
-from scitoolkit.io.campaign.copies import without_copies
-from scitoolkit.io.campaign.file_names import name_parts
-from scitoolkit.io.campaign.files import CampaignFiles
-from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
-from scitoolkit.io.campaign.layouts import (
+from scitoolkit.io.campaign.campaign_layout import (
     SIMULATION,
     TIME,
     Array,
     CampaignLayout,
     CampaignOptions,
-    missing_field,
 )
+from scitoolkit.io.campaign.clocks import require_same_step
+from scitoolkit.io.campaign.constants import constants_of
+from scitoolkit.io.campaign.copies import without_copies
+from scitoolkit.io.campaign.file_names import name_parts
+from scitoolkit.io.campaign.file_rows import FileRows
+from scitoolkit.io.campaign.files import CampaignFiles
+from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
+from scitoolkit.io.campaign.layouts import missing_field
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.overlaps import require_equal_rows
-from scitoolkit.io.campaign.series import FileRows, require_same_step, simulations
+from scitoolkit.io.campaign.series import simulations
 from scitoolkit.io.campaign.table import HeaderTable
 from scitoolkit.io.meanings import other_meaning
 

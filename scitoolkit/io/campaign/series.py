@@ -5,186 +5,33 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import statistics
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scitoolkit.core.data_facts import Step
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.unit_conversion import conversion
-from scitoolkit.core.units import same_unit
-from scitoolkit.io.calendar_steps import months_as_days
-from scitoolkit.io.campaign.constants import Constants, differing
+from scitoolkit.io.campaign.campaign_layout import CampaignOptions
+from scitoolkit.io.campaign.clocks import common_clock, stored_times
+from scitoolkit.io.campaign.constants import differing
 from scitoolkit.io.campaign.file_names import name_parts, stem_of
+from scitoolkit.io.campaign.file_rows import FileRows
 from scitoolkit.io.campaign.files import natural_key
-from scitoolkit.io.campaign.headers import StoredArray
-from scitoolkit.io.campaign.layouts import CampaignLayout, CampaignOptions, Plain
-from scitoolkit.io.campaign.row_times import GAP, gaps_of, repeats_in, unpacked
-from scitoolkit.io.coordinates import require_increasing
-from scitoolkit.io.dates import of_one_kind, seconds_since
+from scitoolkit.io.campaign.row_times import GAP, gaps_of
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
+
 
 _logger = get_logger(__name__)
+
+
 _TOLERANCE = 1e-3
+
+
 _MEMBER = re.compile(r"(?<![a-z0-9])r\d+i\d+p\d+(f\d+)?(?![a-z0-9])")
-_REPAIR = "write a file for each simulation; after a restart, drop the repeated rows"
-_CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """Consecutive rows of one simulation in one file.
-
-    Attributes:
-        path: of the file.
-        file: number of the file.
-        group: group in the file, "" for its root.
-        member: index along the simulation axis, -1 without one.
-        count: number of rows.
-        stored: (count,) times as stored; None if the file has none.
-        calendar: attributes of the times: units, calendar, ...
-        single: whether the file has no time axis and contains one sample.
-        step: simulation and step of a sample, if the file states them.
-        constants: numbers and names that hold for the whole file, see `constants_of`.
-        breaks: rows before which times are missing.
-        repeated: rows after these that are left out, since the next part holds them again.
-        skips: (row, rows of the file left out before it, since it holds them again).
-    """
-
-    path: str
-    file: int
-    group: str
-    member: int
-    count: int
-    stored: np.ndarray | None
-    calendar: dict[str, Any]
-    single: bool
-    step: tuple[str, int] | None = None
-    constants: Constants = field(default_factory=dict)
-    breaks: tuple[int, ...] = ()
-    repeated: int = 0
-    skips: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        file: int,
-        group: str,
-        member: int,
-        count: int | None,
-        stored: StoredArray | None,
-        layout: type[CampaignLayout],
-        options: CampaignOptions,
-        step: tuple[str, int] | None = None,
-        constants: Constants | None = None,
-    ) -> FileRows:
-        """Return the rows with their times.
-
-        Raises:
-            DataError: the number of times differs from that of rows, or times are missing or do
-                not increase.
-        """
-        rows = 1 if count is None else count
-        times, calendar = None, {}
-        breaks: tuple[int, ...] = ()
-        skips: tuple[tuple[int, int], ...] = ()
-        if stored is not None and stored.values is not None:
-            values = np.asarray(stored.values)
-            values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
-            where = f"{path}: variable {stored.name}"
-            # PDEBench stores both ends of every step.
-            if len(values) == rows + 1 and layout is not Plain:
-                _logger.warning(
-                    "%s: %s has %d values for %d rows; assuming that the last one is the end of "
-                    "the last step",
-                    path,
-                    stored.name,
-                    len(values),
-                    rows,
-                )
-                values = values[:rows]
-            if len(values) != rows:
-                raise DataError(
-                    f"{len(values)} times for {rows} rows",
-                    where=where,
-                    fix="write as many times as rows",
-                )
-            times = unpacked(values, stored.attrs)
-            calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
-            if options.lead:
-                # Members of one file are read together, row by row.
-                skips = repeats_in(times) if member < 0 else ()
-                for row, number in skips:
-                    times = np.delete(times, slice(row, row + number))
-                rows = len(times)
-                require_increasing(times, where, place="row", fix=_REPAIR)
-                if options.gaps != "allow":
-                    breaks = gaps_of(times, where, options.gaps == "split")
-        single = count is None
-        return cls(
-            path,
-            file,
-            group,
-            member,
-            rows,
-            times,
-            calendar,
-            single,
-            step,
-            constants or {},
-            breaks,
-            skips=skips,
-        )
-
-    def in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows of the file that rows are, (n,) int64."""
-        at = np.array([row for row, _ in self.skips], np.int64)
-        dropped = np.cumsum([0, *(count for _, count in self.skips)])
-        return rows + dropped[np.searchsorted(at, rows, side="right")]
-
-    def stretches(self) -> list[tuple[int, int]]:
-        """Return (row, last + 1) of the stretches that follow one another in the file."""
-        cuts = [0, *(row for row, _ in self.skips if row < self.count), self.count]
-        return list(itertools.pairwise(cuts))
-
-    def times(self, dim: str) -> xr.Variable | None:
-        """Return the times decoded according to their attributes; None without times."""
-        if self.stored is None:
-            return None
-        import xarray as xr
-
-        stored, attributes = months_as_days(self.stored, self.calendar, self.path)
-        raw = xr.Dataset(coords={dim: (dim, stored, attributes)})
-        try:
-            with warnings.catch_warnings():
-                # xarray warns of dates beyond datetime64 and of years without four digits (GrADS).
-                warnings.simplefilter("ignore")
-                return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
-        except (ValueError, OverflowError) as error:
-            text = f"its times cannot be decoded ({error})"
-            raise DataError(text, where=self.path) from None
-
-    @property
-    def name(self) -> str:
-        """The name of the simulation, if no other file contributes to it."""
-        parts = [stem_of(self.path)]
-        parts += [self.group] if self.group else []
-        parts += [str(self.member)] if self.member >= 0 else []
-        return "/".join(parts)
-
-    @cached_property
-    def clock(self) -> tuple[Any, ...]:
-        """Units and calendar; stored times with the same clock can be compared directly."""
-        return self.calendar.get("units"), self.calendar.get("calendar")
 
 
 def simulations(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
@@ -235,7 +82,7 @@ def _with_breaks(
     if not options.lead or options.gaps == "allow" or any(one.count != 1 for one in samples):
         return list(samples)
     timed = all(one.stored is not None for one in samples)
-    numbers = np.concatenate(_clocks(samples)) if timed else np.array(steps)
+    numbers = np.concatenate(common_clock(samples)) if timed else np.array(steps)
     where = f"{samples[0].path} and {len(samples) - 1} more"
     rows = set(gaps_of(numbers, where, options.gaps == "split"))
     return [replace(one, breaks=(0,)) if k in rows else one for k, one in enumerate(samples)]
@@ -317,7 +164,7 @@ def _require_no_repeated_row(series: Sequence[FileRows]) -> None:
     """
     if len(series) < 2 or any(s.stored is None or s.count < 2 for s in series):
         return
-    numbers = _clocks(series)
+    numbers = common_clock(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
     # Members of an ensemble begin at the same time: only a chain of later beginnings is a restart.
@@ -326,7 +173,7 @@ def _require_no_repeated_row(series: Sequence[FileRows]) -> None:
     before, after = series[pairs[0][0]], series[pairs[0][1]]
     last = numbers[pairs[0][1]][0] == numbers[pairs[0][0]][-1]
     raise DataError(
-        f"begins at {_stored(after)[0]}, {'the last time of' if last else 'a time within'} "
+        f"begins at {stored_times(after)[0]}, {'the last time of' if last else 'a time within'} "
         f"{before.path}, as a restart does",
         where=after.path,
         allowed="parts of a simulation that continue without a repeated row",
@@ -376,7 +223,7 @@ def _in_time(
         return None
     if len(series) == 1:
         return list(series)
-    numbers = _clocks(series)
+    numbers = common_clock(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     ordered, numbers = [series[i] for i in order], [numbers[i] for i in order]
     # Members that start again are other forecasts: each file has all of them.
@@ -387,8 +234,8 @@ def _in_time(
         at = int(np.argmin(gaps > 0))
         before, after = ordered[at], ordered[at + 1]
         raise DataError(
-            f"its times begin at {_stored(after)[0]}, before the end of {before.path} "
-            f"({_stored(before)[-1]})",
+            f"its times begin at {stored_times(after)[0]}, before the end of {before.path} "
+            f"({stored_times(before)[-1]})",
             where=after.path,
             fix="data.files=simulations, if each file is a simulation",
         )
@@ -406,8 +253,8 @@ def _in_time(
                 for k, one in enumerate(ordered)
             ]
         raise DataError(
-            f"times are missing between {_stored(ordered[at])[-1]}, the last of "
-            f"{ordered[at].path}, and {_stored(ordered[at + 1])[0]}",
+            f"times are missing between {stored_times(ordered[at])[-1]}, the last of "
+            f"{ordered[at].path}, and {stored_times(ordered[at + 1])[0]}",
             where=ordered[at + 1].path,
             allowed="parts of a simulation without a gap",
             fix="restore the file between them, data.gaps=split, or data.files=simulations",
@@ -428,7 +275,7 @@ def _without_repeats(
         if (np.abs(earlier[-count:] - later[:count]) <= near).all():
             left = len(earlier) - count
             breaks = tuple(row for row in parts[k].breaks if row < left)
-            times = _stored(parts[k])[:left]
+            times = stored_times(parts[k])[:left]
             parts[k] = replace(parts[k], count=left, stored=times, breaks=breaks, repeated=count)
             clocks[k] = earlier[:left]
     return parts, clocks
@@ -458,119 +305,6 @@ def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
     return bool((gaps >= low).all() and (gaps <= high).all())
 
 
-def _stored(series: FileRows) -> np.ndarray:
-    assert series.stored is not None
-    return series.stored
-
-
-def _clocks(series: Sequence[FileRows]) -> list[np.ndarray]:
-    """Return the times of several parts on a common clock, as float64; dates in nanoseconds.
-
-    Raises:
-        DataError: units or calendars that cannot be converted into each other.
-    """
-    if len({s.clock for s in series}) <= 1:
-        return [_stored(s).astype(np.float64) for s in series]
-    first = series[0]
-    if not any(_is_date(s) for s in series):
-        return [_in_unit_of(s, first) for s in series]
-    for one in series:
-        if _is_date(one) != _is_date(first):
-            raise _other_clock(one, first)
-    decoded = of_one_kind([_decoded(s) for s in series])
-    # Counted from a date of the files: float64 resolves half a microsecond over a century.
-    origin = decoded[0][0]
-    try:
-        return [1e9 * seconds_since(values, origin) for values in decoded]
-    except TypeError:  # dates of two calendars have no difference
-        other = next((s for s in series if s.clock[1] != first.clock[1]), series[-1])
-        raise _other_clock(other, first) from None
-
-
-def _is_date(series: FileRows) -> bool:
-    return " since " in str(series.clock[0] or "")
-
-
-def _in_unit_of(series: FileRows, first: FileRows) -> np.ndarray:
-    """Return plain times in the unit of the first part."""
-    own, unit = (str(s.clock[0] or "") for s in (series, first))
-    values = _stored(series).astype(np.float64)
-    if same_unit(own, unit):
-        return values
-    line = conversion(own, unit) if own and unit else None
-    # Times convert by a factor; a unit with an offset, such as degC, is none of time.
-    if line is None or line[1]:
-        raise _other_clock(series, first)
-    return values * line[0]
-
-
-def _other_clock(series: FileRows, first: FileRows) -> DataError:
-    def text(one: FileRows) -> str:
-        unit, calendar = one.clock
-        return f"unit {unit or 'unknown'}" + (f", calendar {calendar}" if calendar else "")
-
-    return DataError(
-        f"times in {text(series)}",
-        where=series.path,
-        allowed=f"{text(first)}, as in {first.path}",
-        fix="write the times of all files in one unit and calendar",
-    )
-
-
-def _decoded(series: FileRows) -> np.ndarray:
-    times = series.times("time")
-    assert times is not None
-    return times.values
-
-
-def require_same_step(
-    grouped: dict[str, list[FileRows]], refuse: Callable[[str, DataError], None]
-) -> None:
-    """Reject simulations whose median time step differs from that of the others.
-
-    Args:
-        grouped: the series of each simulation.
-        refuse: called with the name of a simulation and the error.
-    """
-    timed = {n: m for n, m in grouped.items() if all(s.stored is not None for s in m)}
-    clocks = iter(_clocks([s for members in timed.values() for s in members]))
-    steps = {}
-    for name, members in timed.items():
-        gaps = np.diff(np.concatenate([next(clocks) for _ in members]))
-        if len(gaps):
-            steps[name] = float(np.median(gaps))
-    if not steps:
-        return
-    # The low median is the step of an existing simulation, which the message names.
-    typical = statistics.median_low(steps.values())
-    for name, step in steps.items():
-        if not abs(step - typical) <= 1e-2 * abs(typical):
-            usual = next(n for n, other in steps.items() if other == typical)
-            clocks_of = {s.clock[0] for members in timed.values() for s in members}
-            unit = timed[name][0].clock[0] if len(clocks_of) == 1 else None
-            refuse(
-                name,
-                DataError(
-                    f"simulation {name} has a time step of {_length(step, timed[name], unit)}",
-                    where=timed[name][0].path,
-                    allowed=f"{_length(typical, timed[name], unit)}, as simulation {usual}",
-                    fix="remove it, or write all simulations at the same interval",
-                ),
-            )
-
-
-def _length(step: float, members: Sequence[FileRows], unit: Any) -> str:
-    """Return a step of `_clocks` as text: in the unit of the files, of dates in hours and such."""
-    if not _is_date(members[0]):
-        return f"{step:g} {unit or members[0].clock[0] or ''}".strip()
-    # Dates with several units are counted in nanoseconds, as xarray writes those of datetime64.
-    word = "nanoseconds" if unit is None else str(unit).partition(" ")[0]
-    line = (1e-9, 0.0) if word == "nanoseconds" else conversion(word, "s")
-    if line is None:
-        return f"{step:g} {word}"
-    return str(Step(step * line[0], "s", step * line[0], step * line[0]))
-
-
 def _by_names(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:
     """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
@@ -581,7 +315,7 @@ def _by_names(series: Sequence[FileRows], options: CampaignOptions) -> dict[str,
     for name in sorted(samples, key=natural_key):
         members = [s for _, s in sorted(samples[name], key=lambda pair: pair[0])]
         timed = [s for s in members if s.stored is not None]
-        times = np.array([c[0] for c in _clocks(timed)])
+        times = np.array([c[0] for c in common_clock(timed)])
         if not (np.diff(times) > 0).all():
             raise DataError(
                 f"the numbers in the names of simulation {name} are not in the order of its times",

@@ -11,9 +11,10 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.dim_roles import named_dims, seen
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray, full_name
-from scitoolkit.io.campaign.layouts import Plain, named_dims, seen
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.loader.hdf5 import open_hdf5
 from scitoolkit.io.loader.packing import Packing

@@ -18,9 +18,11 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign_layout import Array, CampaignOptions, Centring
 from scitoolkit.io.campaign.channels import Channel
+from scitoolkit.io.campaign.dim_roles import chosen_dims
 from scitoolkit.io.campaign.headers import FileHeader
-from scitoolkit.io.campaign.layouts import Array, CampaignOptions, Centring, Plain, chosen_dims
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.turns import period_of
 from scitoolkit.io.loader.files import Counter

@@ -11,19 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
+from scitoolkit.io.campaign.campaign_layout import COMPONENT, TIME, Array, CampaignOptions
+from scitoolkit.io.campaign.dim_roles import auxiliary_names, named_dims, roles_of_dims
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import FileHeader, full_name, read_header
-from scitoolkit.io.campaign.layouts import (
-    COMPONENT,
-    TIME,
-    Array,
-    CampaignOptions,
-    Plain,
-    auxiliary_names,
-    named_dims,
-    roles_of_dims,
-)
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.campaign.told import arrays_without_numbers
 from scitoolkit.io.loader.hdf5 import unfollowed_links
 from scitoolkit.io.roles import SIMULATION_NAMES, TIME_NAMES

@@ -13,21 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scitoolkit.cli.main import run_cli
-from scitoolkit.compression import (
-    Bound,
-    compress,
-    compress_quantities,
-    decompress,
-    inspect_stream,
-)
+from scitoolkit.compression import Bound, compress, compress_quantities, decompress, inspect_stream
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.files import (
-    FilePlan,
-    compress_file,
-    decompress_file,
-    wanted_variables,
-)
+from scitoolkit.compression.files import FilePlan, compress_file, decompress_file, wanted_variables
 from scitoolkit.compression.quantities.stencil import DerivativeStencil
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError

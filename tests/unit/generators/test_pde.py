@@ -164,6 +164,16 @@ def test_a_front_thinner_than_the_grid_is_marked():
     assert made.accuracy.error > 0.1
 
 
+def test_the_mean_of_a_field_that_exchanges_with_another_is_not_conserved():
+    made = EquationsGenerator(
+        equations=["dif(u,t) = v - u", "dif(v,t) = u - v + 0.1*dif(v,x,x) - 0*u"],
+        initial={"u": "2 + sin(x)", "v": "1"},
+        cells=16,
+    )
+    assert made.invariant_bounds() == {}
+    assert not made.sample({}, 0).missed
+
+
 def test_random_states_are_the_same_on_every_grid():
     coarse, fine = (EquationsGenerator(problem="burgers", cells=n).start(4) for n in (32, 96))
     np.testing.assert_allclose(fine[:10] / 3, coarse[:10], atol=1e-12)

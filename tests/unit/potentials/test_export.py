@@ -20,17 +20,12 @@ from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.codegen.compile import find_compiler
-from scitoolkit.potentials import (
-    MaceConfig,
-    NequipConfig,
-    PotentialConfig,
-    SeE2AConfig,
-)
+from scitoolkit.potentials import MaceConfig, NequipConfig, PotentialConfig, SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor
 from scitoolkit.potentials.export.calculator import LibraryCalculator
-from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
+from scitoolkit.potentials.export.folder import LIBRARY, VARIANTS, WEIGHTS, compile_folder
 from scitoolkit.potentials.export.library import PotentialLibrary
 from scitoolkit.potentials.export.streaming import edge_gradients
 from scitoolkit.potentials.export.write import export_library, largest_difference, library_source
@@ -68,11 +63,19 @@ def exported(tmp_path_factory):
     return model, folder
 
 
+@pytest.fixture(params=["selected", pytest.param("all", marks=pytest.mark.slow)])
+def variants(request, exported, monkeypatch):
+    """Compile the code of the instructions that this processor selects, the only ones that run."""
+    if request.param == "selected":
+        name = PotentialLibrary(exported[1]).instructions
+        monkeypatch.setattr(f"{compile_folder.__module__}.VARIANTS", {name: VARIANTS[name]})
+
+
 @pytest.mark.parametrize(
     ("settings", "bound"),
     [({"precision": "float32", "type_one_side": False}, 1e-5), ({"embedding": [10]}, 1e-12)],
 )
-def test_equals_the_model(settings, bound, tmp_path):
+def test_equals_the_model(settings, bound, variants, tmp_path):
     model, config = deep_potential(**settings)
     assert export_library(model, config, tmp_path)["largest_difference"] <= bound
 
@@ -132,7 +135,7 @@ def random_constants(model):
         ),
     ],
 )
-def test_mace_equals_the_model(settings, bound, tmp_path):
+def test_mace_equals_the_model(settings, bound, variants, tmp_path):
     check_export(*mace(**settings), bound, tmp_path)
 
 
@@ -145,7 +148,7 @@ def test_mace_equals_the_model(settings, bound, tmp_path):
         ({"precision": "float32"}, 1e-5),
     ],
 )
-def test_nequip_equals_the_model(settings, bound, tmp_path):
+def test_nequip_equals_the_model(settings, bound, variants, tmp_path):
     config = NequipConfig(**{**NequipConfig.example, **settings})
     check_export(random_constants(config.build(["O", "H"])), config, bound, tmp_path)
 
@@ -195,7 +198,7 @@ STRIPPED = {
         ([SE_E2_A], {"fitting": [40, 80]}, 1e-13),
     ],
 )
-def test_all_descriptors_equal_the_model(descriptors, settings, bound, tmp_path):
+def test_all_descriptors_equal_the_model(descriptors, settings, bound, variants, tmp_path):
     config = DeepPotentialConfig(descriptors=descriptors, **{"fitting": [14, 14], **settings})
     model = config.build(["O", "H"]).eval()
     generator = torch.Generator().manual_seed(1)
@@ -225,7 +228,7 @@ def check_export(model, config, bound, tmp_path):
     assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
-def test_tables_of_a_compressed_model_are_exported(tmp_path):
+def test_tables_of_a_compressed_model_are_exported(variants, tmp_path):
     model, config = deep_potential()
     found = export_library(model.compress(), config, tmp_path)
     assert found["largest_difference"] <= 1e-12

@@ -11,7 +11,7 @@ from scitoolkit import open_campaign
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import CampaignOptions
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import Plain
+from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.campaign.sphere_cells import cells_on_sphere
 from scitoolkit.io.sphere import areas_of_latitudes
 

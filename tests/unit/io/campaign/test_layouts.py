@@ -13,8 +13,8 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import CampaignOptions, SampleIndex, open_campaign
+from scitoolkit.io.campaign.dim_roles import auxiliary_names
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import auxiliary_names
 from scitoolkit.io.campaign.open import open_campaign as open_loader
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 
