@@ -6,7 +6,8 @@ without the cost of Python and the session. Peers of 8 bits round inputs to 8 bi
 `activations=8` does, with a scale for 512 inputs, where peers have one for all, so that it errs
 less than torch's int8 (`error`, against float64); `inputs16` is our default, with inputs of 16
 bits. Groups of 32 inputs share a scale in 4 and 2 bits on both sides. Products must agree with
-those of the codes before anything is timed.
+those of the codes before anything is timed. `bits8_over_reading_batch1` compares one sample with
+reading the n x n bytes of the weights once, the least that any layer of 8 bits does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,28 @@ from scitoolkit.deploy.bits.codes import rounded
 from scitoolkit.deploy.export import export
 from scitoolkit.ops.codegen import load_library
 
+READING = """
+#include <stdint.h>
+#include <time.h>
+typedef int32_t wide __attribute__((vector_size(64), aligned(4), may_alias));
+volatile int32_t total;
+double reading(const char *p, int64_t size, int calls) {
+  double best = 1e9;
+  for (int call = 0; call < calls; call++) {
+    struct timespec a, b;
+    wide s[4] = {0};
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int64_t i = 0; i + 256 <= size; i += 256)
+      for (int k = 0; k < 4; k++) s[k] += *(const wide *)(p + i + 64 * k);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    s[0] += s[1] + s[2] + s[3];
+    for (int k = 0; k < 16; k++) total += s[0][k];
+    const double seconds = (b.tv_sec - a.tv_sec) + 1e-9 * (b.tv_nsec - a.tv_nsec);
+    if (seconds < best) best = seconds;
+  }
+  return best;
+}
+"""
 SIZES = (256, 512, 1024, 2048, 4096)
 BITS = (8, 4, 2)
 ROUNDS, SECONDS = 7, 0.05
@@ -69,6 +92,12 @@ def run() -> dict:
         "bits_speedup_batch1_min": least,
         "bits_over_int8_batch32": max(wide.values()),
         **gains,
+        "bits8_over_reading_batch1": {
+            n: t["batch1"]["ours_8bits"] / t["batch1"]["reading"] for n, t in table.items()
+        },
+        "bits8_peer_over_reading_batch1": {
+            n: peer(t["batch1"], 8) / t["batch1"]["reading"] for n, t in table.items()
+        },
         "bits2_over_float32_batch1": {
             n: t["batch1"]["ours_2bits"] / t["batch1"]["torch_float32"] for n, t in table.items()
         },
@@ -113,12 +142,23 @@ def measured(n: int, folder: Path) -> dict[str, dict]:
             f"ours_{name}": own.clock(x.numpy()) for name, own in ours.items()
         }
         calls |= {k: per_layer(make, depth) for k, make in peers(layer, x).items()}
+        if batch == 1:
+            calls["reading"] = reading(n * n)
         best = dict.fromkeys(calls, float("inf"))
         for _ in range(ROUNDS):
             for name, call in calls.items():
                 best[name] = min(best[name], call())
         out[f"batch{batch}"] = {k: 1e6 * v for k, v in best.items()}
     return out
+
+
+def reading(size: int) -> Callable[[], float]:
+    """Return a call that returns the seconds of reading bytes once, of the shortest of many."""
+    read = load_library(READING).reading
+    read.restype, read.argtypes = ctypes.c_double, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+    memory = np.ones(size, np.uint8)
+    calls = max(3, int(SECONDS / max(read(memory.ctypes.data, size, 3), 1e-9)))
+    return lambda: read(memory.ctypes.data, size, calls)
 
 
 def errors(layer: nn.Linear, ours: dict[str, Ours]) -> dict[str, float]:

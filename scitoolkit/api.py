@@ -88,7 +88,9 @@ def config_file(path: Path | str) -> Path:
     raise ConfigError(
         f"several configurations in the folder: {names}" if files else "no YAML file in the folder",
         where=str(folder),
-        fix=f"name one, such as {folder / files[0].name}" if files else "",
+        fix=f"name one, such as {folder / files[0].name}"
+        if files
+        else f"scitoolkit init TASK FILES -o {folder / 'config.yaml'}",
     )
 
 
@@ -327,7 +329,7 @@ def predict(
     job, path = _job_of(directory)
     source = shipped_path(source)
     if not source.exists():
-        raise DataError("no such file", where=str(source))
+        raise DataError("no such file", where=str(source), fix="check the path")
     with inference_on(device), _together(job, path, "predict", steps):
         if steps is None and lead is None and forcing is None and times is None:
             job.predict(path, source, Path(output))

@@ -106,7 +106,11 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot be written ({error.strerror})", where=str(path)) from None
+        raise ConfigError(
+            f"cannot be written ({error.strerror})",
+            where=str(path),
+            fix="another folder, in which you may write",
+        ) from None
 
 
 def no_settings() -> list[str]:

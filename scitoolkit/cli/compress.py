@@ -279,7 +279,11 @@ def verify(
             print(page)
     broken = [r["name"] for one in files for r in one["variables"] if not r["holds"]]
     if broken:
-        raise NumericalError(f"error bound violated for {', '.join(broken)}", where=str(source))
+        raise NumericalError(
+            f"error bound violated for {', '.join(broken)}",
+            where=str(source),
+            fix="compare with the file that was compressed; compress it again if it is that one",
+        )
 
 
 def _print_records(records: list[dict[str, Any]]) -> None:

@@ -74,7 +74,11 @@ def command(
     chosen = {"--sample-dim": sample_dim, "--level": level, "--member": member}
     unused = [option for option, value in chosen.items() if value]
     if unused and job.task != "emulate":
-        raise ConfigError(f"{unused[0]} is for init emulate", where=f"scitoolkit init {what}")
+        raise ConfigError(
+            f"{unused[0]} is for init emulate",
+            where=f"scitoolkit init {what}",
+            fix=f"leave {unused[0]} out, and state it under `data:` of the configuration",
+        )
     text = job.starter(DataToStart(sources, written, names, sample_dim, level, member))
     if as_json:
         options.print_json({"path": str(output) if output else None, "text": text})

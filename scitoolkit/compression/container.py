@@ -95,7 +95,7 @@ def unpack(
         raise DataError(
             f"stream of format version {view[4]}",
             allowed=" or ".join(map(str, VERSIONS)),
-            fix="pip install -U scitoolkit, if a newer version wrote it; else it is damaged",
+            fix="install the newer scitoolkit that wrote it; if none did, it is damaged",
         )
     header, table, start = _head(view)
     sections, end = {}, start

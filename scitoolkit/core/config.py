@@ -355,6 +355,7 @@ class Document:
                 raise ConfigError(
                     f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
                     where=COMMAND_LINE,
+                    fix=f"{'.'.join(parents[: depth + 1])}=VALUE",
                 )
         section[leaf] = value
         self.origins[dotted] = COMMAND_LINE
@@ -490,7 +491,11 @@ def _read_document(path: Path) -> Document:
     parsed = read_yaml(path)
     raw = {} if parsed.value is None else parsed.value
     if not isinstance(raw, dict):
-        raise ConfigError("the file must hold `key: value` lines", where=str(path))
+        raise ConfigError(
+            f"a configuration holds `key: value` lines, this file a {type(raw).__name__}",
+            where=str(path),
+            fix=f"scitoolkit init TASK FILES -o {path.stem}_new.yaml writes one",
+        )
     for name in [name for name in raw if name.startswith(ANCHORS)]:
         del raw[name]
     return Document(raw, path, {key: f"{path}:{line}" for key, line in parsed.lines.items()})

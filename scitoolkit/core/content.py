@@ -214,7 +214,9 @@ def _copy(stream: IO[bytes], out: IO[bytes], source: Path) -> None:
     try:
         shutil.copyfileobj(stream, out)
     except (EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"a damaged archive: {error}", where=str(source)) from None
+        raise DataError(
+            f"a damaged archive: {error}", where=str(source), fix="copy or download it again"
+        ) from None
 
 
 @cache

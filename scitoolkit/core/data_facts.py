@@ -219,7 +219,9 @@ class DataFacts:
             species = tuple(stored["species"])
             return cls(variables, dims, parameters, str(stored["mask"]), species, labels, version)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"damaged facts of the training data ({error})") from None
+            raise DataError(
+                f"damaged facts of the training data ({error})", fix="copy the model again"
+            ) from None
 
     def dim(self, role: Role) -> Dim | None:
         """Return the first dim of a role."""

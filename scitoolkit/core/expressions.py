@@ -110,14 +110,14 @@ def evaluate_constant(text: str | float, constants: Mapping[str, float], where: 
     value = parse(text, Names((), (), constants), where)
     # sympy holds numbers beyond the range of a double, such as exp(1000).
     if not (value.is_number and value.is_finite and value.is_real and math.isfinite(value)):
-        raise ConfigError(f"{text!r} is {value}, not a finite number", where=where)
+        raise ConfigError(f"{text!r} is {value}, not a finite number", where=where, fix="a number")
     return float(value)
 
 
 class _Parser:
     def __init__(self, text: str, names: Names, where: str) -> None:
         if not isinstance(text, str) or not text.strip():
-            raise ConfigError("the equation is empty", where=where)
+            raise ConfigError("the equation is empty", where=where, allowed="an expression")
         self.text, self.names, self.where = text, names, where
         self.tokens = list(self._tokens())
         self.place = self.depth = 0

@@ -28,6 +28,7 @@ CONFIG, METRICS, FACTS = "config.yaml", "metrics.json", "facts.json"
 HEADER = "scitoolkit"
 """Key of the measured numbers in the header of the weights."""
 FORMER = "model.json"
+COPY_AGAIN = "copy the folder again from where it was trained, or train again"
 """File that held them instead, in folders of super-resolution before version 0.3."""
 
 
@@ -97,7 +98,7 @@ class ModelFolder:
                 fix="scitoolkit train CONFIG",
             ) from None
         except ValueError as error:
-            raise DataError(f"damaged ({error})", where=str(path)) from None
+            raise DataError(f"damaged ({error})", where=str(path), fix=COPY_AGAIN) from None
         if (self.path / FORMER).exists() and "parts" in record:
             record["samples"] = record.pop("parts")  # numbers of simulations, not ends of ranges
         return record
@@ -118,7 +119,7 @@ class ModelFolder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise DataError(f"damaged ({error})", where=str(path)) from None
+            raise DataError(f"damaged ({error})", where=str(path), fix=COPY_AGAIN) from None
 
     def digest(self) -> str:
         """Return a digest of the files that predictions depend on: all but metrics and texts."""
@@ -189,7 +190,9 @@ class ModelFolder:
                 "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
             ) from None
         except (OSError, SafetensorError, KeyError, ValueError) as error:
-            raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
+            raise CheckpointError(
+                f"cannot be read ({error})", where=str(self.weights), fix=COPY_AGAIN
+            ) from None
         return header
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -208,7 +211,9 @@ class ModelFolder:
                 "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
             ) from None
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
+            raise CheckpointError(
+                f"cannot be read ({error})", where=str(self.weights), fix=COPY_AGAIN
+            ) from None
 
     def write_results(self, results: Results, data: Path | None) -> bool:
         """Write the results of an evaluation into the run; return whether they were written.

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.files import write_atomic
+from scitoolkit.core.files import disk_error, write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
 
@@ -46,6 +46,7 @@ MOST_TEXT = 4 << 20
 """Bytes of `index.json` and `entry.json` that are read; a longer one is refused."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _PIECE = 1 << 20
+TELL_OWNER = "fetch again; if it stays so, tell the owner of the index"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -181,17 +182,19 @@ def _versions(source: str, name: str) -> list[str]:
     """Return the versions of a model that an index lists, oldest first."""
     names = _json(source, INDEX).get("models")
     if not isinstance(names, dict):
-        raise DataError("not an index of models", where=f"{source}/{INDEX}")
+        raise DataError(
+            "not an index of models", where=f"{source}/{INDEX}", fix="scitoolkit publish makes one"
+        )
     if name not in names:
         raise ConfigError(
             f"no model {name!r}",
             where=source,
             allowed=", ".join(sorted(map(str, names))),
-            fix=nearest_name(name, list(names)) or "",
+            fix=f"{near}@" if (near := nearest_name(name, list(names))) else "",
         )
     versions = names[name]
     if not isinstance(versions, list) or not versions:
-        raise DataError(f"no list of versions of {name}", where=f"{source}/{INDEX}")
+        raise DataError(f"no list of versions of {name}", where=f"{source}/{INDEX}", fix=TELL_OWNER)
     return [str(version) for version in versions]
 
 
@@ -200,7 +203,7 @@ def _versions_on_hub(source: str, name: str) -> list[str]:
     path = f"api/models/{source.removeprefix(HUB)}/{name}/refs"
     tags = _json(source, path).get("tags")
     if not isinstance(tags, list) or not all(isinstance(tag, dict) for tag in tags):
-        raise DataError("no list of tags", where=f"{source}/{name}")
+        raise DataError("no list of tags", where=f"{source}/{name}", fix=_check(source))
     versions = [str(tag.get("name")) for tag in tags]
     versions = sorted(filter(_NAME.fullmatch, versions), key=_version_key)
     if not versions:
@@ -226,7 +229,9 @@ def _base(source: str) -> str:
 def cache_folder(source: str) -> Path:
     """Return the folder in which models of an index are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    digest = hashlib.sha256(source.rstrip("/").encode()).hexdigest()
+    # Equal relative paths in two working directories are two indices.
+    place = source.rstrip("/") if "://" in source else str(Path(source).resolve())
+    digest = hashlib.sha256(place.encode()).hexdigest()
     return Path(base) / "scitoolkit" / "models" / digest[:12]
 
 
@@ -236,14 +241,18 @@ def _fetched(source: str, name: str, version: str, target: Path) -> Path:
     entry = _json(source, f"{place}/{ENTRY}")
     files = entry.get("files")
     if not isinstance(files, dict) or (entry.get("name"), entry.get("version")) != (name, version):
-        raise DataError("not the entry of this model", where=f"{source}/{place}/{ENTRY}")
+        raise DataError(
+            "not the entry of this model", where=f"{source}/{place}/{ENTRY}", fix=TELL_OWNER
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
         staged = Path(scratch) / "version"
         staged.mkdir()
         for file, about in files.items():
             if not _NAME.fullmatch(str(file)) or file == ENTRY:  # no folders, no `..`
-                raise DataError(f"a file named {file!r}", where=f"{source}/{place}/{ENTRY}")
+                raise DataError(
+                    f"a file named {file!r}", where=f"{source}/{place}/{ENTRY}", fix=TELL_OWNER
+                )
             _fetch_file(source, f"{place}/{file}", about, staged / file)
         write_atomic(staged / ENTRY, json.dumps(entry, indent=1) + "\n")
         try:
@@ -260,20 +269,24 @@ def _fetch_file(source: str, path: str, about: Any, target: Path) -> None:
     try:
         size, wanted = int(about["bytes"]), str(about["sha256"])
     except (KeyError, TypeError, ValueError):
-        raise DataError("no size and SHA-256 in the entry", where=where) from None
+        raise DataError("no size and SHA-256 in the entry", where=where, fix=TELL_OWNER) from None
     digest, count = hashlib.sha256(), 0
-    with _opened(source, path) as stream, target.open("wb") as out:
+    with target.open("wb") as out, _opened(source, path) as stream:
         while piece := stream.read(_PIECE):
             count += len(piece)
             if count > size:
                 break
             digest.update(piece)
-            out.write(piece)
+            try:
+                out.write(piece)
+                out.flush()  # an error on closing would be taken for one of the index
+            except OSError as error:
+                raise disk_error(error, target.parent.parent, "XDG_CACHE_HOME") from None
     if count != size or digest.hexdigest() != wanted:
         raise DataError(
             f"differs from its SHA-256 or its {size} bytes",
             where=where,
-            fix="fetch again; if it stays so, tell the owner of the index",
+            fix=TELL_OWNER,
         )
 
 
@@ -288,7 +301,7 @@ def _json(source: str, path: str) -> dict[str, Any]:
         if not isinstance(parsed, dict):
             raise ValueError("no object")
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({str(error)[:100]})", where=where) from None
+        raise DataError(f"not JSON ({str(error)[:100]})", where=where, fix=_check(source)) from None
     return parsed
 
 

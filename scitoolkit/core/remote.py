@@ -101,10 +101,14 @@ def _reaching(url: str) -> Iterator[None]:
     except ScitoolkitError:
         raise
     except FileNotFoundError:
-        raise DataError("no such file", where=url) from None
+        raise DataError("no such file", where=url, fix="check the address") from None
     except Exception as error:  # each protocol has its own
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DataError(f"cannot be reached ({text[:300]})", where=url) from None
+        raise DataError(
+            f"cannot be reached ({text[:300]})",
+            where=url,
+            fix="check address and network; or copy the file to this machine and pass its path",
+        ) from None
 
 
 def _cache() -> Path:
@@ -162,7 +166,7 @@ def _several(files: Any, places: list[str], folder: Path, url: str) -> Path:
         for place, name in targets.items()
     ]
     if not made:
-        raise DataError("no file here", where=url)
+        raise DataError("no file here", where=url, fix="check the address and its pattern")
     for other in {*folder.iterdir()} - {*made}:
         # Other processes may be writing here.
         if not (other.name.startswith(".") and other.suffix in (".tmp", ".tag")):
@@ -254,6 +258,7 @@ def _copied(files: Any, place: str, target: Path) -> Path:
             raise DataError(
                 f"{partial.stat().st_size} bytes were received of {size}",
                 where=files.unstrip_protocol(place),
+                fix="repeat the command",
             )
         partial.replace(target)
     finally:

@@ -438,7 +438,9 @@ class Results(_Part):
             ) from None
         except ValidationError as error:
             raise DataError(
-                f"not a results file ({error.errors()[0]['msg']})", where=str(path)
+                f"not a results file ({error.errors()[0]['msg']})",
+                where=str(path),
+                fix=f"scitoolkit evaluate {directory}",
             ) from None
 
 

@@ -191,4 +191,4 @@ def _new_folder(base: Path, name: str) -> Path:
             return path
         except FileExistsError:
             continue
-    raise ScitoolkitError("no free name for a run directory", where=str(base))
+    raise ScitoolkitError("no free name for a run directory", where=str(base), fix="start it again")

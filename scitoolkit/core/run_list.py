@@ -203,7 +203,9 @@ def clean_runs(
                 removal.path.mkdir()
         except OSError as error:
             raise DataError(
-                f"cannot be removed ({error.strerror or error})", where=str(removal.path)
+                f"cannot be removed ({error.strerror or error})",
+                where=str(removal.path),
+                fix="remove it with the rights of its owner",
             ) from None
     return removals
 

@@ -62,10 +62,14 @@ def read_yaml(path: Path) -> Parsed:
         raise ConfigError(
             "no such file",
             where=str(path),
-            fix=f"did you mean {path.parent / near}?" if near else "",
+            fix=f"did you mean {path.parent / near}?"
+            if near
+            else f"scitoolkit init TASK FILES -o {path}, or scitoolkit ls workflows",
         ) from None
     except OSError as error:
-        raise ConfigError(f"cannot be read ({error})", where=str(path)) from None
+        raise ConfigError(
+            f"cannot be read ({error})", where=str(path), fix="a readable file"
+        ) from None
     return parse_yaml(_decoded(content, path), path.resolve().parent, str(path))
 
 
@@ -118,7 +122,11 @@ def parse_yaml(text: str, base: Path, where: str) -> Parsed:
         if node is not None:
             parsed.value = _construct(loader, node, "", parsed.lines, base)
     except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML ({_one_line(error)})", where=where) from None
+        raise ConfigError(
+            f"not valid YAML ({_one_line(error)})",
+            where=where,
+            fix="quote texts with : # [ { or a leading *, and indent with spaces",
+        ) from None
     return parsed
 
 

@@ -109,6 +109,42 @@ static inline double stk_digamma(double x) {
   return more + log(x) - 0.5 / x
        - s * (1. / 12 - s * (1. / 120 - s * (1. / 252 - s * (1. / 240 - s / 132))));
 }
+/* exp(-|x|) I(x), the modified Bessel function of order 0 or 1: the power series, of which no term
+   cancels another, and the asymptotic series from 30. */
+static inline double stk_bessel_scaled(double x, int order) {
+  const double size = fabs(x);
+  double term = 1, total;
+  if (size < 30) {
+    if (order) term = size / 2;
+    total = term;
+    for (int k = 1; term > 1e-17 * total; k++) {
+      term *= size * size / (4. * k * (k + order));
+      total += term;
+    }
+    total *= exp(-size);
+  } else {
+    total = 1;
+    for (int k = 1; k < 30; k++) {
+      term *= ((2. * k - 1) * (2. * k - 1) - 4 * order) / (8 * k * size);
+      total += term;
+    }
+    total /= sqrt(6.283185307179586 * size);
+  }
+  return order && x < 0 ? -total : total;
+}
+static inline double stk_bessel(double x, int order) {
+  /* exp(|x|) may be infinite where I(x) is not. */
+  const double half = exp(fabs(x) / 2);
+  return stk_bessel_scaled(x, order) * half * half;
+}
+/* exp(x^2) erfc(x), by its asymptotic series from 25, where factors leave the range. */
+static inline double stk_erfcx(double x) {
+  const double square = x * x, s = 0.5 / square;
+  /* A rounded square changes its exponential by as much. */
+  const double rest = fabs(x) < 27 ? fma(x, x, -square) : 0;
+  if (x < 25) return exp(square) * (1 + rest) * erfc(x);
+  return (1 - s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s * (1 - 9 * s))))) / (1.772453850905516 * x);
+}
 /* Gaussian elimination with row pivots: b (n, m) becomes the solution of a (n, n) x = b, and the
    determinant of a is sign exp(logarithm). NaN, and infinity for a singular matrix, go on. */
 static inline void stk_eliminate(double *a, int64_t n, double *b, int64_t m, double *sign,

@@ -61,6 +61,7 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
             raise DataError(
                 f"series {series.label!r} has {y.size} values for {x.size} x",
                 where=f"figure {spec.title!r}",
+                allowed="one value for each x",
             )
         main, reference = series.role == "main", series.role == "reference"
         index += main
@@ -94,6 +95,7 @@ def _bars(figure: Figure, axes: Axes, spec: Bars) -> bool:
         raise DataError(
             f"{len(spec.values)} values for {len(spec.labels)} labels",
             where=f"figure {spec.title!r}",
+            allowed="one value a label",
         )
     places = np.arange(len(spec.labels))[::-1]
     count, main = len(spec.labels), spec.marked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 from scitoolkit.core.jobs import domains
@@ -60,3 +61,24 @@ def test_the_page_on_search_and_the_example_list_every_space_and_strategy():
     assert [name for name in names if f"\n| `{name}` |" not in page] == []
     card = (DOCS.parent / "workflows" / "sst_search" / "README.md").read_text(encoding="utf-8")
     assert [name for name in kind("search strategy") if f"`{name}`" not in card] == []
+
+
+def test_the_page_on_installation_lists_every_extra():
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (DOCS / "how-to" / "install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|(.+)\|$", page.partition("## Extras")[2], re.M)
+    told = {extra: text for names, text in rows for extra in re.findall(r"`(\w+)`", names)}
+    extras = project["optional-dependencies"]
+    assert [extra for extra in extras if extra not in told] == []
+    within = set(re.findall(r"\[(\w+)\]", " ".join(extras["all"])))
+    outside = {extra for extra, text in told.items() if "not in `all`" in text}
+    assert outside & within == set()
+    assert set(extras) - within - {"all"} == outside
+
+
+def test_no_page_or_message_installs_the_other_project_of_this_name():
+    """An index has a package of another project called scitoolkit; see the page on installation."""
+    root = DOCS.parent
+    places = [*root.glob("*.md"), *DOCS.rglob("*.md"), *(root / "scitoolkit").rglob("*.py")]
+    command = re.compile(r"pip install (-\S+ )*['\"]?scitoolkit['\"`\s]")
+    assert [p.name for p in places if command.search(p.read_text(encoding="utf-8"))] == []

@@ -32,6 +32,7 @@ from scitoolkit.core.files import write_atomic
 from scitoolkit.ops.codegen.cache import cache_directory, distrust, fallback_directory
 
 PREBUILT = Path(__file__).with_name("_prebuilt")
+REINSTALL = "pip install --force-reinstall --no-deps FILE, the wheel that was installed"
 ARCHIVE = "libraries.tar.xz"
 """File in `PREBUILT` with its other contents."""
 DIGESTS = "libraries.sha256"
@@ -141,7 +142,7 @@ def _unpack(archive: Path, place: Path) -> None:
             raise BackendError(
                 f"damaged archive of prebuilt kernels ({error})",
                 where=str(archive),
-                fix="pip install --force-reinstall scitoolkit",
+                fix=REINSTALL,
             ) from None
         try:
             staged.rename(place)
@@ -165,7 +166,7 @@ def find(source: str, flags: tuple[str, ...]) -> Path | None:
         raise BackendError(
             "a prebuilt kernel is damaged: its bytes have not the digest stored in the package",
             where=str(path),
-            fix=f"rm -r {root}" if unpacked else "pip install --force-reinstall scitoolkit",
+            fix=f"rm -r {root}" if unpacked else REINSTALL,
         )
     return path
 

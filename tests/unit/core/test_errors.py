@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from scitoolkit.core import errors
@@ -53,3 +56,20 @@ def test_the_cause_is_read_from_the_errors_of_hdf5(text, name):
     with pytest.raises(OSError, match="No space left") as caught, errors.file_named("b.h5", "a.h5"):
         raise RuntimeError(text)
     assert caught.value.filename == "b.h5"
+
+
+def test_a_message_tells_what_is_allowed_or_a_fix():
+    """Of every error that the command line, Python's interface, reports and the core raise."""
+    package = Path(errors.__file__).parents[1]
+    kinds = {"ConfigError", "DataError", "CheckpointError", "NumericalError", "ScitoolkitError"}
+    files = [package / "api.py"]
+    for room in ("cli", "core", "reporting"):
+        files += (package / room).rglob("*.py")
+    calls = [
+        (f"{file.name}:{node.lineno}", {keyword.arg for keyword in node.keywords})
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in kinds
+    ]
+    assert len(calls) > 100
+    assert [place for place, names in calls if not names & {"allowed", "fix"}] == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import http.server
+import io
 import json
 import re
 import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,7 +20,7 @@ import pytest
 from scitoolkit import api, load_surrogate
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError, ScitoolkitError
 from scitoolkit.core.model_card import card_of
 from scitoolkit.core.model_index import add_model, cache_folder, is_reference, open_model
 
@@ -78,7 +81,7 @@ def test_a_model_is_fetched_once_and_opens_without_the_index(
 
 
 def test_unknown_names_and_versions_list_what_there_is(index, monkeypatch):
-    with pytest.raises(ConfigError, match=r"no model 'flw'.*Allowed: flow.*Fix: flow"):
+    with pytest.raises(ConfigError, match=r"no model 'flw'.*Allowed: flow.*Fix: flow@"):
         open_model("flw@1.9", index)
     with pytest.raises(ConfigError, match=r"no version '2'.*1\.2, 1\.9, 1\.10.*Fix: flow@1\.10"):
         open_model("flow@2", index)
@@ -86,6 +89,34 @@ def test_unknown_names_and_versions_list_what_there_is(index, monkeypatch):
         open_model("flow@1.9")
     monkeypatch.setenv("SCITOOLKIT_INDEX", str(index))
     assert open_model("flow@1.9").name == "1.9"
+
+
+def test_equal_relative_paths_in_two_folders_are_two_indices(tmp_path, monkeypatch):
+    for text in ("one", "two"):
+        model = tmp_path / text / "model"
+        model.mkdir(parents=True)
+        (model / "config.yaml").write_text(text)
+        add_model(model.parent / "models", model, "flow", "1.0", licence="CC0-1.0", facts={})
+    for text in ("one", "two"):
+        monkeypatch.chdir(tmp_path / text)
+        assert (open_model("flow@1.0", "models") / "config.yaml").read_text() == text
+
+
+class FullDisk(io.BytesIO):
+    def write(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_of_the_cache_is_told_as_such(index, monkeypatch):
+    opened = Path.open
+
+    def limited(path, mode="r", *arguments, **named):
+        return FullDisk() if mode == "wb" else opened(path, mode, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", limited)
+    message = r"cache/scitoolkit/models/.*cannot be written \(No space left.*XDG_CACHE_HOME"
+    with pytest.raises(ScitoolkitError, match=message):
+        open_model("flow@1.9", index)
 
 
 @pytest.mark.parametrize("change", ["a byte", "shorter", "longer", "missing"])
