@@ -130,7 +130,7 @@ def _labels_of(
     forces = _found(held, columns, labels.forces_key, "forces", where, absent)
     _refuse_rivals(forces, columns, labels, "forces_key", where)
     if forces is not None:
-        _refuse_constrained(atoms, np.asarray(forces), where)
+        _refuse_constrained(atoms, _real(forces, "forces", where), where)
     virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
@@ -180,17 +180,28 @@ def _refuse_rivals(value: Any, others: dict, labels: LabelConfig, key: str, wher
             )
 
 
-def _refuse_constrained(atoms: Any, forces: Array, where: str) -> None:
-    """Refuse forces that a constraint of ASE has set to zero.
+_PROJECTIONS = ("FixAtoms", "FixCartesian", "FixScaled", "FixedLine", "FixedPlane")
+"""Constraints of ASE that remove components of forces, each atom by itself."""
 
-    `atoms.get_forces()` applies the constraints, so that the forces of fixed atoms are lost.
+
+def _refuse_constrained(atoms: Any, forces: Array, where: str) -> None:
+    """Refuse forces whose components that constraints of ASE fix are all zero.
+
+    `atoms.get_forces()` applies the constraints, so that these components are lost.
     """
-    fixed = {int(i) for c in atoms.constraints if type(c).__name__ == "FixAtoms" for i in c.index}
-    if not fixed or len(forces) != len(atoms) or not np.any(forces):
+    constraints = [c for c in atoms.constraints if type(c).__name__ in _PROJECTIONS]
+    if not constraints or forces.shape != (len(atoms), 3) or not np.any(forces):
         return
-    if not np.any(forces[sorted(fixed)]):
+    free = np.array(np.random.default_rng(0).standard_normal(forces.shape))
+    random, projected = free.copy(), forces.copy()
+    for constraint in constraints:
+        constraint.adjust_forces(atoms, random)
+        constraint.adjust_forces(atoms, projected)
+    # Text has eight decimals.
+    if np.any(random != free) and np.allclose(projected, forces, rtol=1e-12, atol=2e-8):
+        number = int(np.any(random != free, axis=1).sum())
         raise DataError(
-            f"the forces of all {len(fixed)} fixed atoms are zero, as ASE's constraints make them",
+            f"the forces of all {number} fixed atoms are zero, as ASE's constraints make them",
             where=where,
             fix="write atoms.get_forces(apply_constraint=False); or atoms.set_constraint() before "
             "writing, if they are zero by symmetry",

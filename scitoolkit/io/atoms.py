@@ -280,7 +280,7 @@ class AtomsCollection:
         if len(lacking) == len(sample) and all(getattr(f, label) is None for f in self):
             letter = label[0]
             fixes = {
-                "energy": "data.labels",
+                "energy": "data.labels.energy_key=NAME",
                 "forces": "data.labels.forces_key=NAME",
                 "virial": "data.labels.stress_key=NAME or virial_key=NAME",
             }
@@ -475,7 +475,8 @@ def _format_of(path: Path) -> type[AtomsFormat]:
 
 
 _CONVERSION = (
-    "ase convert {0} frames.xyz, or dpdata {0} -i cp2k/output -o deepmd/npy -O frames for CP2K"
+    "ase convert {0} frames.xyz, or dpdata {0} -i cp2k/output -o deepmd/npy -O frames for CP2K "
+    "(-i cp2k/aimd_output for the folder of a dynamics)"
 )
 
 

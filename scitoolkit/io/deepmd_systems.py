@@ -170,7 +170,8 @@ class DeepmdSystem:
         self._sets = store.sets()
         self._ends = np.cumsum([len(self._array(s, "coord")) for s in self._sets]).tolist()
         if not self._ends:
-            raise DataError("no set.* folder", where=self.path)
+            fix = f"dpdata {self.path} -i deepmd/raw -o deepmd/npy -O frames"
+            raise DataError("no set.* folder", where=self.path, fix=fix)
 
     def _words(self, store: _Store, name: str, kind: type) -> list[Any]:
         try:

@@ -118,24 +118,24 @@ FINE_TUNING = {
 """Default optimizer of fine-tuning: the rate of a new training would leave the start's minimum."""
 
 
-def optimizer_of(model: Any) -> Mapping[str, Any]:
-    """Return the default optimizer of a new training of a model, by its section.
+def _with_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a new training with the defaults of its kind of model.
 
-    Example:
-        >>> optimizer_of({"name": "mace"})
-        {'name': 'adam', 'lr': 0.01}
+    Weights of the loss are those of the model if none of energy and forces is written.
     """
+    model = raw.get("model")
     name = model.get("name") if isinstance(model, Mapping) else getattr(model, "name", model)
-    return models.get(name).optimizer if name in models.names() else {}
-
-
-def _with_optimizer(raw: dict[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in which what is not written of the optimizer is the default's."""
-    training = raw.get("training") or {}
+    if name not in models.names():
+        return raw
+    kind_of_model = models.get(name)
+    default, weights = kind_of_model.optimizer, kind_of_model.loss
+    training, loss = raw.get("training") or {}, raw.get("loss") or {}
     if default and isinstance(training, Mapping):
         written = training.get("optimizer") or {}
         if isinstance(written, Mapping) and written.get("name", default["name"]) == default["name"]:
             raw["training"] = {**training, "optimizer": {**default, **written}}
+    if isinstance(loss, Mapping) and not weights.keys() & loss.keys():
+        raw["loss"] = {**weights, **loss}
     return raw
 
 
@@ -183,12 +183,12 @@ class PotentialConfig(SeededConfig):
     @model_validator(mode="before")
     @classmethod
     def _fine_tuning(cls, raw: Any) -> Any:
-        """Fill in the settings of the start's model, and the optimizer if none is written."""
+        """Fill in the settings of the start's model, and the defaults of the kind of model."""
         if not isinstance(raw, Mapping):
             return raw
         start, filled = raw.get("start"), dict(raw)
         if not isinstance(start, Mapping) or not isinstance(start.get("path"), str):
-            return filled if start else _with_optimizer(filled, optimizer_of(raw.get("model")))
+            return filled if start else _with_defaults(filled)
         theirs, own = started_model(start), raw.get("model") or {}
         if theirs is None:
             filled["model"] = own or {"name": "mace"}

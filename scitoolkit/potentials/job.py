@@ -28,11 +28,15 @@ class PotentialJob(SurrogateJob):
     starter_name: ClassVar[str] = "scitoolkit.potentials.starter:starter"
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
-        """Refuse label names that occur in no file of the configuration.
+        """Refuse label names that occur in no file of the configuration, and unreadable weights.
 
         Facts of frames need all of them: they are read by the training, and by a dry run.
         """
         check_label_names(config.data.files, config.data.labels)
+        if config.start is not None:
+            from scitoolkit.potentials.fine_tuning import source_model
+
+            source_model(config.start)
         return TrainingJob.validate(self, config)
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:

@@ -29,12 +29,13 @@ class PotentialTask:
         self, model: torch.nn.Module, loss: LossConfig, schedule: ScheduleConfig | None = None
     ) -> None:
         self.model, self._loss, self._schedule = model, loss, schedule
-        self._rate_factor = 1.0
+        self._rate_factor, self._last_factor = 1.0, 0.0
 
     def at(self, progress: Progress) -> None:
         """Set the weights of the parts for this position of the training."""
         if self._schedule is not None:
             self._rate_factor = self._schedule.factor(progress.step, progress.total_steps)
+            self._last_factor = self._schedule.factor(progress.total_steps, progress.total_steps)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the weighted loss, averaged over configurations, and its unweighted parts.
@@ -49,12 +50,13 @@ class PotentialTask:
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
         """Return `loss` and mean squared errors: energy, virial in eV² per atom, forces in (eV/Å)².
 
-        `loss` always has the `limit` weights, so that epochs can be compared, and the weights of
-        frames; the errors have none.
+        `loss` always has the weights of the end of the training, so that epochs can be compared,
+        and the weights of frames; the errors have none. At a constant rate these are the `start`
+        weights: others could choose an epoch whose forces are hardly trained.
         """
         errors = self._errors(batch, None)
         parts = self._weighted(batch, errors)
-        weights = self._loss.weights(0.0)
+        weights = self._loss.weights(self._last_factor)
         if not any(weights.values()):
             weights = self._loss.weights(1.0)
         total = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))

@@ -10,7 +10,9 @@ from scitoolkit.core.config import Config
 class LossConfig(Config):
     """Weights of energy, forces and virial in the loss, as in deepmd-kit.
 
-    At learning rate a the weight is limit + (start - limit) a/a0, where a0 is the initial one.
+    At learning rate a the weight is limit + (start - limit) a/a0, where a0 is the initial one. New
+    trainings of `mace` and `nequip` that state no weight of energy or forces have energy weights
+    from 10 to 100 and force weights of 100.
 
     Attributes:
         start_pref_e: weight of (energy error)²/atoms at the initial learning rate.

@@ -25,12 +25,14 @@ class ModelConfig(Config, ABC):
             empty for models that cannot be exported.
         example: settings of a small model, float64; tests and `scitoolkit new` start from it.
         optimizer: default optimizer of a training from random weights; empty for that of any job.
+        loss: default weights of energy and forces there; empty for those of `LossConfig`.
     """
 
     tables: ClassVar[bool] = False
     library: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
     optimizer: ClassVar[Mapping[str, Any]] = {}
+    loss: ClassVar[Mapping[str, float]] = {}
 
     name: str
 
@@ -59,6 +61,13 @@ class ModelConfig(Config, ABC):
 
 EQUIVARIANT_OPTIMIZER: Mapping[str, Any] = {"name": "adam", "lr": 1e-2}
 """Of message passing, whose weights take rates ten times those of a perceptron."""
+EQUIVARIANT_LOSS: Mapping[str, float] = {
+    "start_pref_e": 10.0,
+    "limit_pref_e": 100.0,
+    "start_pref_f": 100.0,
+    "limit_pref_f": 100.0,
+}
+"""Of short trainings: energies that differ by more than forces tell are learned from the start."""
 
 models: Kind[type[ModelConfig]] = Kind(
     "potential", "energies and forces of atoms", contract="scitoolkit.testing:PotentialContract"

@@ -45,7 +45,7 @@ def load_model(
             "a file, not the folder of a trained potential",
             where=str(directory),
             allowed="a run or a surrogate; start.path may be .pt of convert_mace or .dp",
-            fix="python -m scitoolkit.potentials.peers.convert_mace MACE.model mace.pt",
+            fix=_conversion(Path(directory)),
         )
     folder = ModelFolder(directory)
     config = folder.config(PotentialConfig, settled=True)
@@ -53,6 +53,15 @@ def load_model(
         settings = config.model.model_dump() | {"precision": precision}
         config = config.model_copy(update={"model": type(config.model)(**settings)})
     return rebuilt(folder, lambda measured: untrained(config)), config, folder.path
+
+
+def _conversion(path: Path) -> str:
+    """Return the command that converts a file of another program, by its suffix."""
+    if path.suffix in (".pb", ".pth", ".pt2"):
+        return f"dp convert-backend {path.name} {path.stem}.dp"
+    if path.suffix in (".ckpt", ".zip"):
+        return "a new training with model.name=nequip: weights of nequip are not read"
+    return f"python -m scitoolkit.potentials.peers.convert_mace {path.name} {path.stem}.pt"
 
 
 def for_evaluation(

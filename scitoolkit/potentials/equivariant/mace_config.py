@@ -9,7 +9,11 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from scitoolkit.core.lazy import load_name
 from scitoolkit.potentials.long_range_config import LongRangeConfig
-from scitoolkit.potentials.model_config import EQUIVARIANT_OPTIMIZER, ModelConfig
+from scitoolkit.potentials.model_config import (
+    EQUIVARIANT_LOSS,
+    EQUIVARIANT_OPTIMIZER,
+    ModelConfig,
+)
 from scitoolkit.potentials.zbl_config import ZblConfig
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ class MaceConfig(ModelConfig):
     }
     library: ClassVar[str] = "scitoolkit.potentials.equivariant.mace_library:mace_library"
     optimizer: ClassVar[Mapping[str, Any]] = EQUIVARIANT_OPTIMIZER
+    loss: ClassVar[Mapping[str, float]] = EQUIVARIANT_LOSS
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,

@@ -135,7 +135,11 @@ def open_mace(
             fix=f"in mace-torch's environment: {CONVERT}",
         ) from None
     if not isinstance(held, dict) or held.get("format") != FORMAT:
-        raise DataError("not written by convert_mace", where=where, fix=CONVERT)
+        raise DataError(
+            "not written by convert_mace",
+            where=where,
+            fix=f"{CONVERT}; a checkpoint of deepmd-kit: dp freeze, then dp convert-backend to .dp",
+        )
     try:
         state, settings = held["state"], settings_of(held["settings"], where)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

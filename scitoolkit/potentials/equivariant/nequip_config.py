@@ -9,7 +9,11 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from scitoolkit.core.lazy import load_name
 from scitoolkit.potentials.long_range_config import LongRangeConfig
-from scitoolkit.potentials.model_config import EQUIVARIANT_OPTIMIZER, ModelConfig
+from scitoolkit.potentials.model_config import (
+    EQUIVARIANT_LOSS,
+    EQUIVARIANT_OPTIMIZER,
+    ModelConfig,
+)
 from scitoolkit.potentials.zbl_config import ZblConfig
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ class NequipConfig(ModelConfig):
     renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
     library: ClassVar[str] = "scitoolkit.potentials.equivariant.nequip_library:nequip_library"
     optimizer: ClassVar[Mapping[str, Any]] = EQUIVARIANT_OPTIMIZER
+    loss: ClassVar[Mapping[str, float]] = EQUIVARIANT_LOSS
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0,
         "channels": 4,

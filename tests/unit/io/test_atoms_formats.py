@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
-from ase.constraints import FixAtoms
+from ase.constraints import FixAtoms, FixCartesian, FixCom, FixedLine, FixedPlane
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from scitoolkit.core.errors import DataError
@@ -203,19 +203,36 @@ def test_damaged_outputs_of_vasp_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("suffix", [".xyz", ".traj", ".db"])
-def test_forces_that_a_constraint_set_to_zero_are_refused(tmp_path, suffix):
-    forces = np.array([[0.0, 0.1, 0.2], [0.3, -0.1, -0.2]])
-    for applied in (False, True):
-        atoms = ase.Atoms("H2", [[0, 0, 0], [0, 0, 0.8]], constraint=FixAtoms([0]))
-        stored = np.where([[applied], [False]], 0.0, forces)
-        atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=stored)
-        path = tmp_path / f"{applied}{suffix}"
-        ase.io.write(path, atoms)
-        if applied:
-            with pytest.raises(DataError, match=r"all 1 fixed atoms.*apply_constraint=False"):
-                open_atoms(path)[0]
-        else:
-            np.testing.assert_allclose(open_atoms(path)[0].forces, forces)
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        FixAtoms([0, 2]),
+        FixCartesian([0, 1], mask=(1, 1, 0)),
+        FixedLine([0, 1], (0, 0.6, 0.8)),
+        FixedPlane([2], (0.6, 0, 0.8)),
+    ],
+)
+def test_forces_without_the_components_that_ase_fixes_are_refused(tmp_path, suffix, constraint):
+    if suffix == ".xyz" and not isinstance(constraint, FixAtoms | FixCartesian):
+        return  # not in extxyz files
+    atoms = ase.Atoms("H3", [[0, 0, 0], [0, 0, 0.8], [0, 0.8, 0]], constraint=constraint)
+    raw = np.random.default_rng(0).standard_normal((3, 3))
+    raw[:, 0] = 0.0
+    atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=raw)
+    # ASE writes the results of the calculator, to which no constraint was applied.
+    ase.io.write(tmp_path / f"raw{suffix}", atoms)
+    np.testing.assert_allclose(open_atoms(tmp_path / f"raw{suffix}")[0].forces, raw, atol=1e-8)
+    atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=atoms.get_forces())
+    ase.io.write(tmp_path / f"applied{suffix}", atoms)
+    with pytest.raises(DataError, match=r"all \d fixed atoms.*apply_constraint=False"):
+        open_atoms(tmp_path / f"applied{suffix}")[0]
+
+
+def test_forces_that_sum_to_zero_are_those_of_a_fixed_centre_of_mass_too(tmp_path):
+    atoms = ase.Atoms("H2", [[0, 0, 0], [0, 0, 0.8]], constraint=FixCom())
+    atoms.calc = SinglePointCalculator(atoms, energy=0.0, forces=[[0, 0, 1], [0, 0, -1]])
+    ase.io.write(tmp_path / "a.traj", atoms)
+    np.testing.assert_array_equal(open_atoms(tmp_path / "a.traj")[0].forces[:, 2], [1, -1])
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
@@ -234,3 +251,10 @@ def test_a_format_that_is_not_read_names_its_conversion(tmp_path):
     (tmp_path / "cp2k.out").write_text("CP2K| version string: CP2K version 2024.1\n")
     with pytest.raises(DataError, match=r"ase convert cp2k.out frames.xyz, or dpdata cp2k.out"):
         open_atoms(tmp_path / "cp2k.out")
+
+
+def test_raw_files_of_deepmd_without_sets_name_their_conversion(tmp_path):
+    (tmp_path / "type.raw").write_text("0\n")
+    (tmp_path / "type_map.raw").write_text("H\n")
+    with pytest.raises(DataError, match=r"no set\.\* folder.*-i deepmd/raw -o deepmd/npy"):
+        open_atoms(tmp_path)

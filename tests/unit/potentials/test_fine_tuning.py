@@ -195,6 +195,25 @@ def test_bad_settings_are_refused(model, start, message, source):
         prepare(settings)
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("graph.pb", r"dp convert-backend graph\.pb graph\.dp"),
+        ("small.nequip.zip", "weights of nequip are not read"),
+        ("foundation.model", r"convert_mace foundation\.model foundation\.pt"),
+        ("checkpoint.pt", "deepmd-kit: dp freeze, then dp convert-backend"),
+    ],
+)
+def test_weights_of_other_programs_are_refused_by_validate_with_their_conversion(
+    name, fix, source, tmp_path
+):
+    torch.save({"model": {"a": torch.zeros(1)}}, tmp_path / name)
+    start = {"path": str(tmp_path / name)}
+    config = PotentialConfig.model_validate({"data": {"path": [source[3]]}, "start": start})
+    with pytest.raises(ScitoolkitError, match=fix):
+        PotentialJob().validate(config)
+
+
 def test_former_frames_that_cannot_be_compared_are_refused_before_the_training(source, tmp_path):
     _, folder, former, new = source
     other = ase.io.read(former, 0)

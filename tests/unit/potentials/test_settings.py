@@ -11,7 +11,13 @@ from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import LabelConfig, check_label_names
 from scitoolkit.ops.neighbours import lists
-from scitoolkit.potentials import MaceConfig, NequipConfig, SeE2AConfig, ZblConfig
+from scitoolkit.potentials import (
+    MaceConfig,
+    NequipConfig,
+    PotentialConfig,
+    SeE2AConfig,
+    ZblConfig,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,3 +110,20 @@ def test_one_file_is_written_without_a_list(tmp_path, monkeypatch):
     )
     _, config = api.load(tmp_path / "job.yaml")
     assert (config.data.path, config.data.test) == ([tmp_path / "a.xyz"], [tmp_path / "b.xyz"])
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "expected"),
+    [
+        ("mace", {}, (10, 100, 100, 100)),
+        ("nequip", {"start_pref_v": 1.0}, (10, 100, 100, 100)),
+        ("mace", {"start_pref_f": 0.0, "limit_pref_f": 0.0}, (0.02, 1, 0, 0)),
+        ("se_e2_a", {}, (0.02, 1, 1000, 1)),
+    ],
+)
+def test_a_new_training_without_weights_has_those_of_the_kind_of_model(model, loss, expected):
+    written = {"data": {"path": ["a.xyz"]}, "model": {"name": model}, "loss": loss}
+    made = PotentialConfig.model_validate(written).loss
+    weights = (made.start_pref_e, made.limit_pref_e, made.start_pref_f, made.limit_pref_f)
+    assert weights == expected
+    assert made.start_pref_v == loss.get("start_pref_v", 0.0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from scitoolkit.core.contracts import Progress
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
 from scitoolkit.potentials.deepmd.statistics import environment_statistics, max_neighbours
@@ -11,6 +12,7 @@ from scitoolkit.potentials.graph import collate, configuration_graph, edge_vecto
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.statistics import energy_shifts
+from scitoolkit.training.optim.schedules import Constant, Cosine
 
 
 def frame(seed=0, atoms=12, length=7.0):
@@ -109,3 +111,26 @@ def test_validation_has_the_last_weights_or_the_first_where_these_are_zero(limit
     found = PotentialTask(_Off(), loss).metrics(batch)
     # Squares a frame: (2 eV)²/4 atoms and (0.5 eV/Å)².
     assert found["loss"].item() == pytest.approx(weights[0] * 1.0 + weights[1] * 0.25)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "weights"),
+    [
+        (Constant(), (3.0, 5.0)),
+        (Cosine(), (2.0, 7.0)),
+        (Cosine(final_factor=0.5), (2.5, 6.0)),
+    ],
+)
+def test_validation_has_the_weights_of_the_last_step(schedule, weights):
+    loss = LossConfig(start_pref_e=3, start_pref_f=5, limit_pref_e=2, limit_pref_f=7)
+    batch = {
+        "num_atoms": torch.tensor([4]),
+        "energy": torch.zeros(1),
+        "forces": torch.zeros(4, 3),
+        "frame": torch.zeros(4, dtype=torch.long),
+    }
+    task = PotentialTask(_Off(), loss, schedule)
+    for step in (0, 5, 10):
+        task.at(Progress(step, 10, 0))
+        told = task.metrics(batch)["loss"].item()
+        assert told == pytest.approx(weights[0] * 1.0 + weights[1] * 0.25)

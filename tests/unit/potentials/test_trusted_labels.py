@@ -353,6 +353,26 @@ def test_positions_that_are_no_numbers_are_refused_at_every_call(skin, value):
         atoms.get_potential_energy()
 
 
+def test_constraints_of_ase_do_not_change_the_results_of_the_calculators(small_library):
+    import ase
+    from ase.constraints import FixAtoms
+
+    from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.export.calculator import LibraryCalculator
+
+    model, folder = small_library
+    atoms = ase.Atoms("H3", [[0, 0, 0], [0, 0, 1], [0, 0.9, 0]], cell=[6, 6, 6], pbc=True)
+    for calculator in (Calculator(model), LibraryCalculator(folder)):
+        free, fixed = atoms.copy(), atoms.copy()
+        fixed.set_constraint(FixAtoms([0, 1]))
+        free.calc = fixed.calc = calculator
+        forces, stress = free.get_forces(), free.get_stress()
+        np.testing.assert_array_equal(fixed.get_forces(apply_constraint=False), forces)
+        np.testing.assert_array_equal(fixed.get_stress(), stress)
+        np.testing.assert_array_equal(fixed.get_forces(), [[0] * 3, [0] * 3, forces[2]])
+        np.testing.assert_array_equal(calculator.results["forces"], forces)
+
+
 CRYSTAL = frame(f'REF_stress="{text_of(STRESS)}"')
 MOLECULE = """2
 Properties=species:S:1:pos:R:3:REF_forces:R:3 REF_energy=-1.25 pbc="F F F"

@@ -133,7 +133,8 @@ def test_a_missing_energy_of_an_element_names_the_entry(tmp_path):
 
 def test_a_file_is_no_folder_of_a_potential(tmp_path):
     (tmp_path / "mace.model").write_bytes(b"pickled")
-    with pytest.raises(CheckpointError, match=r"mace\.model: a file, .*convert_mace MACE\.model"):
+    message = r"mace\.model: a file, .*convert_mace mace\.model mace\.pt"
+    with pytest.raises(CheckpointError, match=message):
         Calculator(tmp_path / "mace.model")
 
 
