@@ -330,6 +330,10 @@ def predict(
     source = shipped_path(source)
     if not source.exists():
         raise DataError("no such file", where=str(source), fix="check the path")
+    if Path(output).exists() and Path(output).samefile(source):
+        raise ConfigError(
+            "the output is the file to start from", where=str(output), fix="another output"
+        )
     with inference_on(device), _together(job, path, "predict", steps):
         if steps is None and lead is None and forcing is None and times is None:
             job.predict(path, source, Path(output))

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.units import same_unit, stated_unit
 from scitoolkit.forecasting.config import FieldConfig
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.campaign_layout import SIMULATION, CampaignLayout, CampaignOptions
@@ -34,6 +35,13 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
         with open_fields(files[0], [config.variable], units=units) as dataset:
             yield str(files[0]), dataset[config.variable]
         return
+    if any(map(is_table, files)):
+        raise DataError(
+            f"{len(files)} files, of which some are tables",
+            where=str(config.path),
+            allowed="one table",
+            fix="one table with a column for each series, or with a column of their names",
+        )
     header = read_header(files[0])
     layout, options = (
         layout_of(header),
@@ -59,6 +67,8 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
         field = opened.channels(number)[channels[0]]
         space = set(field.dims) - {options.sample_dim}
         along_space = {n: c for n, c in coordinates.items() if set(c.dims) <= space}
+        if number and along_space:
+            _require_same_points(config, along_space, _file_of(campaign, number), files[0])
         _require_units(config, campaign, field)
         yield label, field.assign_coords(along_space).rename(config.variable)
 
@@ -95,9 +105,45 @@ def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:
         }
 
 
+def _file_of(campaign: Campaign, simulation: int) -> Path:
+    """Return the first file of a simulation."""
+    segments = campaign.segments
+    return Path(segments.path(int(np.flatnonzero(segments.simulation == simulation)[0])))
+
+
+def _require_same_points(
+    config: FieldConfig, coordinates: dict[str, xr.DataArray], file: Path, first: Path
+) -> None:
+    """Refuse a simulation on other points; their order is that of the campaign.
+
+    Raises:
+        DataError: with both ranges.
+    """
+    for name, own in _coordinates(config, file).items():
+        reference = coordinates.get(name)
+        if reference is None or reference.ndim != 1 or own.shape != reference.shape:
+            continue
+        if own.attrs.get("units") != reference.attrs.get("units"):
+            continue  # the campaign compares points in other units
+        spacing = abs(float(np.median(np.diff(reference.values)))) if own.size > 1 else 1.0
+        points = [c.values.astype(np.float64) for c in (reference, own)]
+        if "east" in str(own.attrs.get("units", "")):
+            # Longitudes of one meridian, of which -1e-9 is the first and not the last.
+            points = [(p + 0.1 * spacing) % 360.0 for p in points]
+        reference_points, own_points = map(np.sort, points)
+        if not np.allclose(reference_points, own_points, rtol=0, atol=0.01 * spacing):
+            ends = [f"{c.values[0]:g} to {c.values[-1]:g}" for c in (reference, own)]
+            raise DataError(
+                f"{name} runs from {ends[1]}",
+                where=f"{file}: variable {config.variable}",
+                allowed=f"{ends[0]}, as in {first}",
+                fix="interpolate all simulations to one grid",
+            )
+
+
 def _require_units(config: FieldConfig, campaign: Campaign, field: xr.DataArray) -> None:
-    stated = field.attrs.get("units", config.units)
-    if config.units and stated != config.units:
+    stated = stated_unit(field.attrs) or config.units
+    if config.units and not same_unit(str(stated), config.units):
         raise DataError(
             f"unit {stated!r}",
             where=f"{campaign.files[0]}: variable {config.variable}",

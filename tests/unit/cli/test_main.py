@@ -16,6 +16,7 @@ import torch
 from small_disk import files_up_to
 
 import scitoolkit
+from scitoolkit import api
 from scitoolkit.cli import main
 from scitoolkit.cli._options import print_json
 from scitoolkit.cli.main import run_cli
@@ -305,3 +306,10 @@ def test_waiting_threads_spin_shortly_unless_the_environment_states_how_they_wai
         [sys.executable, "-c", code], env=unset | stated, capture_output=True, text=True
     )
     assert done.stdout.strip() == f"{spins} False", done.stderr
+
+
+def test_a_dry_run_ends_with_the_duration_of_the_training(monkeypatch, capsys):
+    facts = {"units": {"u": "K"}, "training": "2000 steps, about 8 min", "loader": {"samples": 1}}
+    monkeypatch.setattr(api, "check", lambda *_: facts)
+    assert run_cli(["run", "emulator.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "training: 2000 steps, about 8 min"

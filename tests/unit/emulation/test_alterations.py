@@ -86,6 +86,7 @@ def other_at(data: xr.Dataset, row: int) -> xr.Dataset:
 
 EQUAL = {
     "celsius": lambda d: in_unit(d, "degC", 1.0, -273.15),
+    "kelvin in the attribute Units": lambda d: d.assign(t=d.t.drop_attrs().assign_attrs(Units="K")),
     "celsius in words": lambda d: in_unit(d, "degrees Celsius", 1.0, -273.15),
     "fahrenheit": lambda d: in_unit(d, "degF", 1.8, -459.67),
     "kelvin in words": lambda d: in_unit(d, "kelvin", 1.0, 0.0),

@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 from altered_field import EQUAL, REFUSED, TOLD, monthly
 
-from scitoolkit.core.errors import DataError
+import scitoolkit
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.job import ForecastingJob
@@ -61,6 +62,19 @@ def test_what_says_the_same_gives_the_same_forecast(model, tmp_path, name, caplo
         assert month in ((2000, 1), "2000-01")
     told = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert bool(told) == (name in TOLD)
+
+
+def test_the_file_to_start_from_is_not_replaced(model, tmp_path):
+    monthly().to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
+    before = (tmp_path / "in.nc").read_bytes()
+    with pytest.raises(ConfigError, match="file to start from"):
+        scitoolkit.predict(model.run.path, tmp_path / "in.nc", tmp_path / "in.nc")
+    with pytest.raises(DataError, match="another format"):
+        scitoolkit.predict(model.run.path, tmp_path / "in.nc", tmp_path / "out.csv")
+    with pytest.raises(DataError, match="list is no path"):
+        scitoolkit.predict(model.run.path, [tmp_path / "in.nc"], tmp_path / "out.nc")
+    assert (tmp_path / "in.nc").read_bytes() == before
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_several_simulations_beside_a_model_of_one_are_told(model, tmp_path, caplog):
