@@ -44,8 +44,9 @@ def starter(data: DataToStart) -> str:
     if not timed and not is_table(first):
         # Files without names of dims, and fields in groups.
         surveyed = survey(data.files, data.dims)
-        if surveyed.options.dims and not dims:
-            dims = [_vector_of_times(first) or surveyed.options.dims[0], *surveyed.options.dims[1:]]
+        names = list(surveyed.options.dims or ())
+        if names and not dims:
+            dims = [_vector_of_times(first) or names[0], *names[1:]]
             remarks = [f"the file does not name its dims: {', '.join(dims)} is a guess"]
         campaign = open_campaign(paths, surveyed.moving, CampaignOptions(dims=dims, gaps="allow"))
         fields = OpenCampaign(campaign).channels(0)
