@@ -116,6 +116,23 @@ def test_a_land_mask_is_no_input_but_a_depth_is(tmp_path):
     assert "  steps: 2000\n" in text
 
 
+@pytest.mark.parametrize(
+    ("shape", "network"),
+    [
+        ((64, 96), "{name: unet, widths: [64, 96, 128], patch: 2}"),
+        ((64, 95), "{name: unet, widths: [32, 64, 96, 128]}"),  # no whole patches
+        ((32, 96), "{name: unet, widths: [32, 64, 96]}"),
+    ],
+)
+def test_large_fields_of_two_dims_are_merged_in_patches(tmp_path, shape, network):
+    values = np.random.default_rng(0).random((12, *shape), dtype="f4")
+    data = xr.Dataset({"u": (("time", "y", "x"), values)}, coords={"time": np.arange(12.0)})
+    data.to_netcdf(tmp_path / "flow.nc", engine="h5netcdf")
+    path = start("emulate", tmp_path, str(tmp_path / "flow.nc"))
+    assert f"model: {network}\n" in path.read_text()
+    assert api.check(path)
+
+
 def test_a_volume_has_fewer_steps_and_names_each_dim(tmp_path):
     values = np.random.default_rng(0).random((40, 32, 32, 32), dtype="f4")
     data = xr.Dataset({"u": (("time", "z", "y", "x"), values)}, coords={"time": np.arange(40.0)})
