@@ -24,7 +24,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.backtest import past_of, past_with
-from scitoolkit.forecasting.checks import refuse_unstated_unit
+from scitoolkit.forecasting.checks import refuse_unstated_units
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, split_field
 from scitoolkit.forecasting.field_file import FieldFile
@@ -260,7 +260,7 @@ def _scored(
 def _refuse_unlike(surrogate: ForecastSurrogate, file: FieldFile, data: FieldData) -> None:
     """Refuse another file whose values cannot be in the unit of the training."""
     seen = surrogate.header.get("ranges", [])
-    refuse_unstated_unit(surrogate.coding, seen, data.series.values, file.facts, file.where)
+    refuse_unstated_units(surrogate.coding, seen, data.series.values, file.facts, file.where)
 
 
 def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:

@@ -276,9 +276,11 @@ def _scored(
     for number in range(len(data)) if rows is None else _numbers(rows):
         name = data.label(number) if len(data) > 1 else Path(data.where).name
         dataset = data.dataset(number)
-        if facts is not None:
-            dataset = as_trained(dataset, facts, fields, name)
         valid = partial(valid_nodes, data)
+        if facts is not None:
+            stored, dataset = dataset, as_trained(dataset, facts, fields, name)
+            suspect = config.data.allow_suspect
+            surrogate.require_familiar(stored, dataset, name, valid, suspect=suspect)
         scored.append(evaluation.evaluate(surrogate, dataset, config, name, gains, valid))
     results = evaluation.over_simulations([one.results for one in scored], fields)
     return results, scored[0].maps
@@ -294,8 +296,11 @@ def predict_file(directory: Path, source: Path, output: Path) -> None:
     try:
         head = surrogate.header
         every = dict(zip(head.dims, head.layout.every, strict=True))
-        dataset = as_trained(require_alone(data), trained.facts, head.fields, str(source), every)
-        coarse = surrogate.coarse(dataset, str(source), partial(valid_nodes, data))
+        stored, valid = require_alone(data), partial(valid_nodes, data)
+        dataset = as_trained(stored, trained.facts, head.fields, str(source), every)
+        suspect = trained.config.data.allow_suspect
+        surrogate.require_familiar(stored, dataset, str(source), valid, suspect=suspect)
+        coarse = surrogate.coarse(dataset, str(source), valid)
         about = {"model": trained.folder.digest(), "file": identity(source)}
         gains = WaveGains.load(trained.folder.path)
         stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)

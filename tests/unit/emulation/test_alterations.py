@@ -245,9 +245,40 @@ def test_windows_cross_no_missing_times(run, tmp_path):
         scitoolkit.predict(trained, tmp_path / "a.nc", tmp_path / "b.nc", steps=2)
 
 
+UNKNOWN = {
+    "celsius without a unit": (lambda d: in_unit(d, "", 1.0, -273.15), "without a unit"),
+    **{
+        f"{mark:g}": (lambda d, mark=mark: d.assign(t=d.t.where(d.t.lat < 30, mark)), "fill value")
+        for mark in (-999.0, -9999.0, 1e20, 9.96921e36)
+    },
+    "-9999 in celsius": (
+        lambda d: d.assign(t=(d.t - 273.15).where(d.t.lat < 30, -9999.0).assign_attrs(units="C")),
+        "fill value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_values_of_unknown_meaning_are_refused(run, tmp_path, name):
+    change, text = UNKNOWN[name]
+    data = change(field(9))
+    data = data.assign(t=data.t.astype("f4", keep_attrs=True))
+    with pytest.raises(ScitoolkitError, match=text) as error:
+        predicted(run, data, tmp_path)
+    assert "variable t" in str(error.value)
+    with pytest.raises(ScitoolkitError, match=text):
+        scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+
+
+def test_evaluate_refuses_a_mark_in_any_sample(run, tmp_path):
+    data = field(9)
+    data.t.values[11, 2, 3:5] = -9999.0
+    data.to_netcdf(tmp_path / "input.nc", engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match="2 values are -9999"):
+        scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+
+
 FAR = {
-    "celsius without a unit": lambda d: in_unit(d, "", 1.0, -273.15),
-    "a mark of missing values": lambda d: d.assign(t=d.t.where(d.t.lat < 30, -9999.0)),
     "zeros": lambda d: d.assign(t=(0 * d.t).assign_attrs(units="K")),
 }
 
