@@ -334,3 +334,32 @@ def test_a_single_numbered_sample(run, tmp_path, unit, number):
 def test_a_grid_from_elsewhere_is_told_by_its_start(run, tmp_path, caplog):
     predicted(run, field(9).assign_coords(lat=("lat", field(9).lat.values + 10, {})), tmp_path)
     assert "lat: 8 cells for 8, 10 wide for 10, from -25 on for -35" in caplog.text
+
+
+def on_circle(data: xr.Dataset) -> xr.Dataset:
+    """Return the data with x as longitudes of a whole circle."""
+    lon = ("lon", np.arange(12) * 30.0, {"units": "degrees_east"})
+    return data.rename(x="lon").assign_coords(lon=lon)
+
+
+def test_longitudes_from_another_meridian_are_the_same_grid(run, tmp_path, caplog):
+    def make(seed):
+        return on_circle(field(seed))
+
+    boundary = {"lon": "circular", "lat": "edge"}
+    emulator = scitoolkit.run(job_on(tmp_path, run, make, boundary=boundary)).path
+    expected = predicted(emulator, make(9), tmp_path)
+    caplog.clear()
+    turned = make(9).assign_coords(lon=make(9).lon.values + 360)
+    actual = predicted(emulator, turned, tmp_path)
+    np.testing.assert_array_equal(actual.t, expected.t)
+    np.testing.assert_array_equal(actual.lon, expected.lon + 360)
+    rolled = make(9).roll(lon=6, roll_coords=True)
+    rolled = rolled.assign_coords(lon=(rolled.lon + 180) % 360 - 180)
+    actual = predicted(emulator, rolled, tmp_path)
+    assert actual.lon.values[0] == -180
+    np.testing.assert_allclose(actual.t, expected.t.roll(lon=6), atol=1e-4)
+    assert "the grid differs" not in caplog.text
+    shifted = make(9).assign_coords(lon=make(9).lon.values + 15)
+    predicted(emulator, shifted, tmp_path)
+    assert "the grid differs" in caplog.text

@@ -127,9 +127,9 @@ def test_values_of_unknown_meaning_are_refused(run, tmp_path, change, text):
     with pytest.raises(DataError, match=text) as error:
         refined(run, change(low()), tmp_path)
     assert "in.nc: variable u" in str(error.value)
+    path = write_fields(change(with_units(wave_fields())), tmp_path / "all.nc")
     with pytest.raises(DataError, match=text):
-        fields = with_units(wave_fields())
-        api.evaluate(run, data=write_fields(change(fields), tmp_path / "all.nc"))
+        api.evaluate(run, data=path)
 
 
 def test_values_far_from_the_training_are_told(run, tmp_path, caplog):
