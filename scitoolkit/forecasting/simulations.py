@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.units import same_unit, stated_unit
 from scitoolkit.forecasting.config import FieldConfig
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
-from scitoolkit.io.campaign.campaign_layout import SIMULATION, CampaignLayout, CampaignOptions
+from scitoolkit.io.campaign.campaign_layout import SIMULATION, CampaignOptions
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.more_layouts import layout_of
@@ -47,7 +47,10 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
         layout_of(header),
         CampaignOptions(dims=config.dims, files=config.files, gaps="allow"),
     )
-    if len(files) == 1 and not _holds_several(config, layout.arrays(header, options), layout):
+    array = layout.arrays(header, options).get(config.variable)
+    grouped = layout is Plain and array is not None and config.variable not in header.variables
+    several = layout is not Plain or (array is not None and SIMULATION in array.roles)
+    if len(files) == 1 and not several and not grouped and "/" not in config.variable:
         units = {config.variable: config.units} if config.units else None
         with open_fields(files[0], [config.variable], units=units, dims=config.dims) as dataset:
             yield str(files[0]), dataset[config.variable]
@@ -61,7 +64,8 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
             allowed=", ".join(channels),
             fix=f"data.variable={channels[0]}",
         )
-    coordinates = _coordinates(config, files[0]) if layout is Plain else {}
+    plain = layout is Plain and not grouped
+    coordinates = _coordinates(config, files[0]) if plain else {}
     opened = OpenCampaign(campaign)
     for number, label in enumerate(campaign.labels):
         field = opened.channels(number)[channels[0]]
@@ -87,12 +91,6 @@ def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
 
 def _given(path: Path | list[Path]) -> Path | list[Path]:
     return path[0] if isinstance(path, list) and len(path) == 1 else path
-
-
-def _holds_several(config: FieldConfig, arrays: dict, layout: type[CampaignLayout]) -> bool:
-    """Return whether one file may hold several simulations."""
-    array = arrays.get(config.variable)
-    return layout is not Plain or (array is not None and SIMULATION in array.roles)
 
 
 def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:

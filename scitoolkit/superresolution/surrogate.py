@@ -134,6 +134,24 @@ class SuperresolutionSurrogate:
             return self
         return SuperresolutionSurrogate(joined([m.in_box(periods) for m in self.members]))
 
+    def thinned(self, factor: int) -> SuperresolutionSurrogate:
+        """Return the model for the low resolution of one of the factors of `crop.coarser`."""
+        if factor == self.header.factor:
+            return self
+        return SuperresolutionSurrogate(joined([m.thinned(factor) for m in self.members]))
+
+    def _of_spacing(self, grid: RectilinearGrid) -> SuperresolutionSurrogate:
+        """Return the model for the trained resolution that is nearest to that of a grid."""
+        ratios = [
+            np.log(np.diff(nodes).mean() / reference)
+            for nodes, reference in zip(grid.nodes, self.header.reference, strict=True)
+            if reference is not None and len(nodes) > 1
+        ]
+        if not ratios:
+            return self
+        mean = np.mean(ratios)
+        return self.thinned(min(self.header.coarser, key=lambda f: abs(np.log(f) - mean)))
+
     def coarse(
         self,
         dataset: xr.Dataset,
@@ -154,7 +172,8 @@ class SuperresolutionSurrogate:
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, where)
-        valid = valid_on(grid)
+        surrogate = surrogate._of_spacing(grid)
+        head, valid = surrogate.header, valid_on(grid)
         values = values_of(dataset, head.fields, grid, where, True if valid is None else valid)
         if valid is not None:
             values = filled(values, valid)
@@ -166,7 +185,7 @@ class SuperresolutionSurrogate:
                 raise DataError(
                     f"{count} nodes along {dim}", where=where, allowed=f"{fewest} or more"
                 )
-        self._warn_of_spacing(grid, where)
+        surrogate._warn_of_spacing(grid, where)
         self._warn_of_constants(dataset, where)
         usual = {name: replace(one, unit="") for name, one in self._usual_values().items()}
         require_familiar(dict(zip(head.fields, values, strict=True)), usual, {}, where)

@@ -44,6 +44,7 @@ def cli(capsys, *arguments: str) -> tuple[int, str, str]:
         (["validate", "nope.yaml"], 2, "no such file"),
         (["ls", "model"], 2, "datasets, surrogates, workflows"),
         (["show", "nothing_called_this"], 2, "nothing called"),
+        (["cp", "sst_forcast", "x"], 2, "Fix: scitoolkit cp workflows/sst_forecast x"),
         (["inspect", "nope.nc"], 3, "no such file"),
         (["evaluate", "nope"], 2, "no run directory or surrogate"),
         (["report", "."], 3, "not a run directory"),

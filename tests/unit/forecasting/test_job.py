@@ -16,6 +16,7 @@ from scitoolkit.forecasting.data import read_field, split_field
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.io.calendar_steps import times_after
+from scitoolkit.io.coordinates import time_dim
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
 
@@ -60,6 +61,7 @@ def test_from_file_to_forecast(tmp_path, sst):
     job.predict(run.path, path, tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
         assert out.sst.attrs["units"] == "degC"
+        assert time_dim(out.sst) == "lead"
         assert str(out.valid_time.values[0])[:10] == "2020-09-01"
         assert bool((out.sst_low <= out.sst_high).where(out.sst.notnull(), True).all())
         assert int(out.sst[0].notnull().sum()) == int(sst.notnull().all("time").sum())
