@@ -453,7 +453,7 @@ def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
         texts = [plain(str(name)) for name in names.values]
         step = 1 + sum(map(len, texts)) // _MOST_LETTERS
         axis.set_ticks(range(0, len(texts), step), labels=texts[::step])
-        axis.set_label_text(plain(str(names.name)))
+        axis.set_label_text(plain(str(dim)))
         return
     index = "" if _axis(field, dim) is not None else " (index)"
     if index:

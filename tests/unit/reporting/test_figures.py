@@ -359,7 +359,7 @@ def test_series_with_names_are_labelled_by_them():
     )
     axes = map_plots.draw_maps(maps(Panel(variable="u", label="u")), data).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == names
-    assert axes.get_xlabel() == "station"
+    assert axes.get_xlabel() == "series"
     assert all(tick == round(tick) for tick in axes.get_yticks())
     many = data.isel(series=[0, 1, 2] * 20)
     axes = map_plots.draw_maps(maps(Panel(variable="u", label="u")), many).axes[0]
