@@ -24,7 +24,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.backtest import past_of, past_with
-from scitoolkit.forecasting.checks import refuse_unstated_unit
+from scitoolkit.forecasting.checks import refuse_unstated_units
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, split_field
 from scitoolkit.forecasting.field_file import FieldFile
@@ -44,6 +44,7 @@ from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.split import window_starts
+from scitoolkit.io.table import ROW
 from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training import current_rank
@@ -214,7 +215,7 @@ def _scored(
     parts = record["steps"] if training else None
     windows = _test_windows(field.data, surrogate, config, data.where, parts)
     if not training:
-        _refuse_unlike(surrogate, data, field.data)
+        _refuse_unlike(surrogate, data, field.data, config)
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
@@ -257,10 +258,22 @@ def _scored(
     return scored.results(config.workflow)
 
 
-def _refuse_unlike(surrogate: ForecastSurrogate, file: FieldFile, data: FieldData) -> None:
-    """Refuse another file whose values cannot be in the unit of the training."""
+def _refuse_unlike(
+    surrogate: ForecastSurrogate, file: FieldFile, data: FieldData, config: ForecastingConfig
+) -> None:
+    """Refuse another file whose values cannot be in the unit of the training; tell no times."""
     seen = surrogate.header.get("ranges", [])
-    refuse_unstated_unit(surrogate.coding, seen, data.series.values, file.facts, file.where)
+    refuse_unstated_units(surrogate.coding, seen, data.series.values, file.facts, file.where)
+    times = file.facts.dim("time")
+    again = Path(file.where).resolve() == Path(str(config.data.path)).resolve()
+    untimed = times is None or times.kind == "none" or data.times.attrs.get("long_name") == ROW
+    if surrogate.coding.seasons and untimed and not again:
+        log.warning(
+            "%s: no times, so that its first row is taken as step 0 of the season of %.6g steps. "
+            "Fix: write times that count on from those of the training",
+            file.where,
+            surrogate.coding.seasons[0],
+        )
 
 
 def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:
@@ -288,7 +301,7 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
         years = clock(data.times.values, seasons, config.leads)
     drivers = regressors(file.config.data, surrogate.coding, data.times, valid, file.trained)
     field = coded(data, surrogate.coding, drivers)
-    _refuse_unlike(surrogate, file, field.data)
+    _refuse_unlike(surrogate, file, field.data, config)
     series = TimeSeries(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0

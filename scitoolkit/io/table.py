@@ -39,6 +39,8 @@ SUFFIXES = (".csv", ".tsv")
 SERIES_DIM = "series"
 WORDS = "words"
 """Key of a dataset's encoding: columns left out of it and which of their values are no numbers."""
+ROW = "number of the row"
+"""The long name of times of a table that has none."""
 _TIME_COLUMNS = ("time", "date", "ds", "datetime", "timestamp", "month", "year", "t", "step")
 _SERIES_COLUMNS = ("unique_id", "series_id", "item_id", "id", "station", "site")
 """Columns whose numbers name series where times repeat."""
@@ -99,7 +101,8 @@ def open_table(path: Path) -> xr.Dataset:
     values = {
         c: ("time", table[c].to_numpy(bool if table[c].dtype == bool else float)) for c in numbers
     }
-    dataset = _named(xr.Dataset(values, {"time": ("time", times)}))
+    about = {"long_name": ROW} if column is None else {}
+    dataset = _named(xr.Dataset(values, {"time": ("time", times, about)}))
     dataset.encoding[WORDS] = words
     return dataset
 

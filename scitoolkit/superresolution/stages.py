@@ -278,9 +278,11 @@ def _scored(
     for number in range(len(data)) if rows is None else _numbers(rows):
         name = data.label(number) if len(data) > 1 else Path(data.where).name
         dataset = data.dataset(number)
-        if facts is not None:
-            dataset = as_trained(dataset, facts, fields, name)
         valid = partial(valid_nodes, data)
+        if facts is not None:
+            stored, dataset = dataset, as_trained(dataset, facts, fields, name)
+            suspect = config.data.allow_suspect
+            surrogate.require_familiar(stored, dataset, name, valid, suspect=suspect)
         one = evaluation.evaluate(surrogate, dataset, config, name, gains, valid)
         if len(surrogate.header.coarser) > 1:
             evaluation.add_coarser(one.results, surrogate, dataset, name)
@@ -298,8 +300,11 @@ def predict_file(directory: Path, source: Path, output: Path) -> None:
     data = open_checked(stages, trained.config, source, trained.facts)
     try:
         head = surrogate.header
-        dataset = _converted(require_alone(data), trained.facts, head, str(source))
-        coarse = surrogate.coarse(dataset, str(source), partial(valid_nodes, data))
+        stored, valid = require_alone(data), partial(valid_nodes, data)
+        dataset = _converted(stored, trained.facts, head, str(source))
+        suspect = trained.config.data.allow_suspect
+        surrogate.require_familiar(stored, dataset, str(source), valid, suspect=suspect)
+        coarse = surrogate.coarse(dataset, str(source), valid)
         about = {"model": trained.folder.digest(), "file": identity(source)}
         gains = WaveGains.load(trained.folder.path)
         stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)

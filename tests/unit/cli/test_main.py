@@ -38,6 +38,7 @@ def cli(capsys, *arguments: str) -> tuple[int, str, str]:
     ("arguments", "code", "message"),
     [
         (["rnu"], 2, "scitoolkit run"),
+        (["compare"], 2, "Fix: scitoolkit runs compare"),
         (["run"], 2, "Missing argument"),
         (["run", "a", "--nproc", "0"], 2, "--nproc"),
         (["run", "no_such_workflow"], 2, "no workflow"),
