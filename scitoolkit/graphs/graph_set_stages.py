@@ -16,6 +16,7 @@ from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, metric_words
 from scitoolkit.graphs import baselines
+from scitoolkit.graphs.columns import column_moments, warn_of_columns
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig, GraphSetDataConfig
 from scitoolkit.graphs.graph_set_data import GraphSetData
@@ -24,7 +25,6 @@ from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
 from scitoolkit.graphs.losses import class_sums, class_weights, label_sums, predictions, value_sums
 from scitoolkit.graphs.stages import measured_of
 from scitoolkit.graphs.targets import TARGETS
-from scitoolkit.io.familiar import UsualValues, require_familiar
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.reporting.parity import parity
@@ -280,11 +280,9 @@ def _warn_if_far(
     """Warn of numbers far from those of the training: other units, columns in another order."""
     for what, columns in (("node", node_columns), ("edge", edge_columns)):
         own, trained = columns(data, config), measured[what]
-        if own is None or trained is None:
-            continue
-        pairs = enumerate(zip(trained["mean"], trained["deviation"], strict=True))
-        usual = {f"column {n} of {what}s": UsualValues(*pair) for n, pair in pairs}
-        require_familiar(dict(zip(usual, own.numbers.T, strict=True)), usual, {}, data.where)
+        if own is not None and trained is not None:
+            moments = column_moments({f"{what}s": [own.numbers]})
+            warn_of_columns({f"{what}s": trained}, moments, data.where)
 
 
 def _batches(

@@ -17,6 +17,12 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Results
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
+from scitoolkit.graphs.columns import (
+    column_moments,
+    numbers_of,
+    usual_columns,
+    warn_of_columns,
+)
 from scitoolkit.graphs.facts import require_types
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.link_config import LinkConfig
@@ -136,10 +142,13 @@ class LinkStages(LinkDataStages, Stages):
     """Stages of link prediction; data are a `LinkData`, samples are pairs with an edge."""
 
     start_settings = ("model", "width", "data.edge_inputs")
+    remeasured = ("columns",)
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
-        """Return the sizes of the inputs, and whether edges have a direction."""
-        return {**data.graph.inputs.measured(), "directed": bool(data.pairs.directed)}
+        """Return sizes and moments of the inputs, and whether edges have a direction."""
+        columns = usual_columns(column_moments(numbers_of(data.graph)))
+        sizes = data.graph.inputs.measured()
+        return {**sizes, "columns": columns, "directed": bool(data.pairs.directed)}
 
     def build(self, config: LinkConfig, facts: Any, measured: Any, seed: int) -> LinkModel:
         """Return an untrained model."""
@@ -249,7 +258,10 @@ def inputs_of(data: LinkData, edges: np.ndarray) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _logits(model: Any, data: LinkData, edges: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    require_types(measured_of(model), data.graph.inputs, data.where)
+    measured = measured_of(model)
+    require_types(measured, data.graph.inputs, data.where)
+    own = column_moments(numbers_of(data.graph))
+    warn_of_columns(measured.get("columns", {}), own, data.where)
     device = device_of(model)
     inputs = {name: t.to(device) for name, t in inputs_of(data, edges).items()}
     out: np.ndarray = model(inputs, torch.from_numpy(np.ascontiguousarray(pairs)).to(device))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.columns import numbers_of
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, GraphInputs, read_graph
-from scitoolkit.graphs.partitioned import PartitionedGraph
+from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 
 if TYPE_CHECKING:
     from scitoolkit.graphs.own_inputs import OwnInputs
@@ -92,6 +94,17 @@ class NodeGraph:
         attr = tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None
         types = header.get("edge_types", 0) if used else 0
         return GraphInputs(header["num_features"], used and header["edge_weight"], attr, types)
+
+    def arrays(self, parts: Sequence[PartFiles] = ()) -> dict[str, list[Any]]:
+        """Return features of nodes and numbers of edges: those of some parts, else of all.
+
+        Args:
+            parts: parts of the partitioned graph, whose arrays are memory-mapped.
+        """
+        if not parts:
+            return numbers_of(self.whole)
+        names = ["x", *(n for n in self.inputs.of_edges if n != "edge_type")]
+        return {n: [p.map(n) for p in parts] for n in names if n in parts[0]}
 
     @property
     def num_outputs(self) -> int | None:

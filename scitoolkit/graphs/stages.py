@@ -26,6 +26,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Bars, Figure, Results, Verdict, metric_words
 from scitoolkit.graphs import baselines, out_of_core, sharing
+from scitoolkit.graphs.columns import column_moments, usual_columns, warn_of_columns
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts, require_types
 from scitoolkit.graphs.graph import GraphInputs
@@ -36,6 +37,7 @@ from scitoolkit.graphs.node_graph import NodeGraph
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.sampling import sampled_loader, sampled_task
+from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.targets import TARGETS
 from scitoolkit.graphs.task import task_of
 from scitoolkit.graphs.worst import degree_bars, worst_table
@@ -54,14 +56,20 @@ class GraphStages(NodeData, Stages):
     """Stages of a job that trains on a graph, whose parts the processes hold."""
 
     start_settings = ("model", "data.normalise", "data.edge_inputs", "data.target")
+    remeasured = ("columns",)
 
     def measure(self, config: GraphConfig, data: NodeGraph, rows: Rows) -> Mapping[str, Any]:
-        """Return sizes and names of the inputs, and moments of values."""
+        """Return sizes and names of the inputs, moments of these and of values."""
         own, inputs = data.own, data.inputs
+        if isinstance(own.part, StoredPart):
+            columns = column_moments(data.arrays([own.part.files]), gather_objects)
+        else:
+            columns = column_moments(data.arrays())
         measured: dict[str, Any] = {
             **inputs.measured(),
             "outputs": own.num_outputs,
             "edge_inputs": [*inputs.of_edges, *inputs.of_nodes],
+            "columns": usual_columns(columns),
         }
         if own.moments is not None:
             mean, deviation = own.moments
@@ -119,7 +127,7 @@ class GraphStages(NodeData, Stages):
         traffic = part.ranks.traffic
         log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
         return {
-            **opened.measured,
+            **{key: value for key, value in opened.measured.items() if key != "columns"},
             "processes": part.ranks.size,
             "grid": str(part.grid),
             "received_bytes": gather_objects(int(traffic.bytes)),
@@ -162,6 +170,8 @@ def _inferred(config: GraphConfig, model: Any, data: NodeGraph) -> np.ndarray:
     measured = measured_of(model)
     _require_inputs(config, measured, data)
     require_types(measured, graph.inputs, graph.where)
+    # Folders of former versions hold no moments.
+    warn_of_columns(measured.get("columns", {}), column_moments(data.arrays()), data.where)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), ProcessGrid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
@@ -177,7 +187,9 @@ def _inferred_by_parts(config: GraphConfig, model: Any, data: NodeGraph) -> np.n
     if why := out_of_core.why_not(members_of(model)[0], data.inputs):
         log.warning("%s: the whole graph is read into memory", why)
         return None
-    stored = data.stored
+    stored, trained = data.stored, measured_of(model).get("columns", {})
+    parts = [stored.part(number, verify=False) for number in range(stored.num_parts)]
+    warn_of_columns(trained, column_moments(data.arrays(parts)), data.where)
     prepare = sharing.preparation(stored, config.data.normalise)
 
     def infer(member: nn.Module) -> torch.Tensor:

@@ -108,15 +108,31 @@ def require_familiar(
         ends = float(present.min()), float(present.max())
         unit = "" if stated.get(name) else trained.unit
         distance = float(np.sqrt(np.mean(((present - mean) / deviation) ** 2)))
-        refuse_unstated_unit(ends, trained.ends, unit, f"{where}: variable {name}", distance > FAR)
-        if distance > FAR:
-            farthest = present[np.argmax(np.abs(present - mean))]
-            told = where, name, present.mean(), farthest, distance, mean
-            log.warning(
-                "%s: variable %s: a mean of %.4g and values up to %.4g, %.3g standard deviations "
-                "from the training with a mean of %.4g. Is it in another unit?",
-                *told,
-            )
+        what = f"{where}: variable {name}"
+        refuse_unstated_unit(ends, trained.ends, unit, what, distance > FAR)
+        warn_if_far(ends, float(present.mean()), distance, trained, what)
+
+
+def warn_if_far(
+    ends: tuple[float, float], mean: float, distance: float, usual: UsualValues, where: str
+) -> None:
+    """Warn of values far from those of the training.
+
+    Args:
+        ends: least and largest of the values.
+        mean: their mean.
+        distance: their root mean square distance from the mean of the training, in its standard
+            deviations.
+        usual: those of the training.
+        where: file and variable, for messages.
+    """
+    if distance > FAR:
+        farthest = max(ends, key=lambda end: abs(end - usual.mean))
+        log.warning(
+            "%s: a mean of %.4g and values up to %.4g, %.3g standard deviations from the training "
+            "with a mean of %.4g. Is it in another unit?",
+            *(where, mean, farthest, distance, usual.mean),
+        )
 
 
 def refuse_marks(
