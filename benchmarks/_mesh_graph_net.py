@@ -77,18 +77,21 @@ def write_mesh(folder: Path) -> tuple[Path, Path]:
     return edges, nodes
 
 
-def perceptron(inputs: int, outputs: int, *, norm: bool = True) -> nn.Sequential:
-    layers = [nn.Linear(inputs, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU()]
-    layers.append(nn.Linear(WIDTH, outputs))
+def perceptron(
+    inputs: int, outputs: int, width: int = WIDTH, *, norm: bool = True
+) -> nn.Sequential:
+    layers = [nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    layers.append(nn.Linear(width, outputs))
     return nn.Sequential(*layers, *([nn.LayerNorm(outputs)] if norm else []))
 
 
 class Layer(MessagePassing):
     """A message passing step: edges from both ends, then nodes from the sum of their edges."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH) -> None:
         super().__init__(aggr="add")
-        self.edge, self.node = perceptron(3 * WIDTH, WIDTH), perceptron(2 * WIDTH, WIDTH)
+        self.edge = perceptron(3 * width, width, width)
+        self.node = perceptron(2 * width, width, width)
 
     def forward(self, x: Tensor, edge_index: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         row, col = edge_index
@@ -103,16 +106,28 @@ class Layer(MessagePassing):
 class MeshGraphNet(nn.Module):
     """Encoder of nodes and edges, message passing, decoder of the change of velocity."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        inputs: int = 2 + TYPES,
+        outputs: int = 2,
+        steps: int = STEPS,
+        width: int = WIDTH,
+        *,
+        recompute: bool = True,
+    ) -> None:
         super().__init__()
-        self.nodes, self.edges = perceptron(2 + TYPES, WIDTH), perceptron(3, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(STEPS))
-        self.out = perceptron(WIDTH, 2, norm=False)
+        self.nodes, self.edges = perceptron(inputs, width, width), perceptron(3, width, width)
+        self.layers = nn.ModuleList(Layer(width) for _ in range(steps))
+        self.out = perceptron(width, outputs, width, norm=False)
+        self.recompute = recompute
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         x, e = self.nodes(x), self.edges(edge_attr)
         for layer in self.layers:
-            x, e = checkpoint(layer, x, edge_index, e, use_reentrant=False)
+            if self.recompute:
+                x, e = checkpoint(layer, x, edge_index, e, use_reentrant=False)
+            else:
+                x, e = layer(x, edge_index, e)
         return self.out(x)
 
 

@@ -23,6 +23,7 @@ import _exchange_table
 import _field_models_table
 import _gpu_table
 import _memory_table
+import _mesh_attention_table
 import _mesh_table
 import _offload_table
 import _potentials_table
@@ -54,6 +55,7 @@ TABLES = (
     _s_step_table,
     _speed_table,
     _memory_table,
+    _mesh_attention_table,
     _mesh_table,
     _wire_table,
     _batch_table,

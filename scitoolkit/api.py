@@ -290,8 +290,14 @@ def evaluate(directory: Path | str, data: Path | None = None, device: str = "aut
 
     job, path = _job_of(directory)
     data = None if data is None else shipped_path(data)
-    with inference_on(device), _together(job, path, "evaluate"):
-        return job.evaluate(path, data)
+    try:
+        with inference_on(device), _together(job, path, "evaluate"):
+            return job.evaluate(path, data)
+    except DataError as error:
+        if error.what == "no such file" and data is None and is_reference(str(directory)):
+            fix = "--data FILE: a published model comes without its data"
+            raise DataError(error.what, where=error.where, fix=fix) from None
+        raise
 
 
 def predict(
@@ -330,6 +336,10 @@ def predict(
     source = shipped_path(source)
     if not source.exists():
         raise DataError("no such file", where=str(source), fix="check the path")
+    if Path(output).exists() and Path(output).samefile(source):
+        raise ConfigError(
+            "the output is the file to start from", where=str(output), fix="another output"
+        )
     with inference_on(device), _together(job, path, "predict", steps):
         if steps is None and lead is None and forcing is None and times is None:
             job.predict(path, source, Path(output))
@@ -441,7 +451,8 @@ def publish_to(
 
     name, _, version = reference.partition("@")
     if not is_reference(reference) or not version:
-        raise ConfigError(f"{reference!r} names no version", allowed="NAME@VERSION")
+        fix = f"{name}@1.0"
+        raise ConfigError(f"{reference!r} names no version", allowed="NAME@VERSION", fix=fix)
     job, path = _job_of(directory)
     config = read_document(path / "config.yaml").validate(job.config_class)
     with tempfile.TemporaryDirectory() as scratch:

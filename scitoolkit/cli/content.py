@@ -123,7 +123,7 @@ def show(
     """Print the card of a dataset, surrogate or workflow and verify a dataset's files."""
     from scitoolkit.core import dataset_card
 
-    folder = _find(name, card=True)
+    folder = _find(name, "show", card=True)
     card = (folder / "README.md").read_text(encoding="utf-8")
     is_dataset = (folder / dataset_card.FILE_NAME).is_file()
     problems = list(dataset_card.problems(folder)) if is_dataset else []
@@ -168,7 +168,7 @@ def cp(
             allowed="NAME.zarr",
             fix=f"scitoolkit cp {shlex.quote(name)} {shlex.quote(f'{destination.stem}.zarr')}",
         )
-    folder = _find(name)
+    folder = _find(name, "cp", shlex.quote(str(destination)))
     from scitoolkit.core.files import disk_error, making_folder
 
     def copy(source: str, target: str) -> str:
@@ -215,7 +215,7 @@ def _namesakes(folder: Path) -> list[str]:
     return [f"{k}/{folder.name}" for k in kinds]
 
 
-def _find(name: str, *, card: bool = False) -> Path:
+def _find(name: str, command: str, more: str = "", *, card: bool = False) -> Path:
     kind, _, rest = name.strip("/").partition("/")
     if rest and kind in KINDS:
         return find_content(kind, rest, card=card)
@@ -227,10 +227,11 @@ def _find(name: str, *, card: bool = False) -> Path:
     short = {n: f"{k}/{n}" for k in KINDS for n in list_content(k)}
     similar = sorted((n for n in short if name.lower() in n), key=lambda n: n.find(name.lower()))
     near = nearest_name(name, [*entries, *short]) or next(iter(similar), None)
+    instead = f"scitoolkit {command} {short.get(near, near)} {more}".rstrip() if near else ""
     raise ConfigError(
         f"nothing called {name!r}",
         allowed="datasets, surrogates and workflows listed by `scitoolkit ls`",
-        fix=f"scitoolkit show {short.get(near, near)}" if near else "scitoolkit ls",
+        fix=instead or "scitoolkit ls",
     )
 
 

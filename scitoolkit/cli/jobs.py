@@ -58,6 +58,8 @@ def job_command(
             _refuse_several(path, changes)
         if values["dry_run"]:
             facts = dict(api.check(path, changes))
+            if "training" in facts:  # the duration last, where a terminal shows it
+                facts["training"] = facts.pop("training")
             options.print_json(facts) if values["as_json"] else options.print_lines(facts)
             return None
         if values.get("nproc", 1) > 1:

@@ -246,6 +246,12 @@ def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
     return code
 
 
+def _commands_of(context: Any, name: str) -> list[str]:
+    """Return the names of the commands of a group, of none if it is a command."""
+    command = context.command.get_command(context, name)
+    return [*getattr(command, "commands", ())]
+
+
 def _usage_message(error: typer.BadParameter) -> str:
     message, context, words = error.format_message(), error.ctx, ["scitoolkit"]
     while context is not None and context.parent is not None:
@@ -255,6 +261,7 @@ def _usage_message(error: typer.BadParameter) -> str:
     if "No such command" in message and error.ctx is not None:
         asked = message.split("'")[1]
         commands = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined]
-        near = nearest_name(asked, commands) or "--help"
+        groups = [n for n in commands if asked in _commands_of(error.ctx, n)]
+        near = f"{groups[0]} {asked}" if groups else nearest_name(asked, commands) or "--help"
         return f"no command {asked!r}. Allowed: {', '.join(commands)}. Fix: {command} {near}"
     return f"{message.rstrip('.')}. Fix: {command} --help"

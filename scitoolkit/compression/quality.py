@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from scitoolkit.fields.spectra import LEAST
+
 WINDOW_SIGMA, WINDOW_RADIUS, LEVELS, STABILISER = 1.5, 5, 256, 1e-8
 SAMPLED_POINTS = 1 << 20
 Figure = float | None
@@ -27,9 +29,9 @@ def quality(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> di
     Returns:
         `dssim`: data SSIM of the worst plane, 1 for equal planes. `ks`: Kolmogorov-Smirnov
         distance of the two distributions. `spectrum`: largest relative change of power among
-        wavenumbers up to half of the highest. `gradient`: rms error of differences between
-        neighbours over their rms. `extremes`: larger of the changes of minimum and maximum over
-        the range.
+        wavenumbers up to half of the highest, of those with power above rounding. `gradient`: rms
+        error of differences between neighbours over their rms. `extremes`: larger of the changes of
+        minimum and maximum over the range.
 
     Source:
         Baker et al. 2022, arXiv:2202.02616 (data SSIM on floating-point data).
@@ -110,7 +112,9 @@ def _change_of_spectrum(original: np.ndarray, decoded: np.ndarray) -> Figure:
     power = shell_power(original, decoded)
     shells = min(original.shape[-2:]) // 2
     before, after = power[:, 1 : shells // 2 + 1]
-    seen = before > 0
+    # Waves below the rounding of the values, whose mean is in the first shell, hold nothing.
+    least = max(LEAST, float(np.finfo(original.dtype).eps) ** 2)
+    seen = before > least * power[0].max()
     return float(np.abs(after[seen] / before[seen] - 1).max()) if seen.any() else None
 
 

@@ -95,12 +95,18 @@ def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
         base: by default the working directory.
 
     Raises:
-        DataError: it is shipped, but only its card is installed.
+        DataError: it is shipped, but only its card is installed; or it is no path.
 
     Example:
         >>> shipped_path("datasets/cora/cora.npz").name, shipped_path("my.nc").name
         ('cora.npz', 'my.nc')
     """
+    if not isinstance(path, str | os.PathLike):
+        raise DataError(
+            f"a {type(path).__name__} is no path",
+            allowed="the path of one file or folder",
+            fix="a folder of several files; data in memory are saved to a file",
+        )
     if url := url_of(path):
         return local_path(url)
     path = Path(path)

@@ -351,8 +351,14 @@ def _variable(
         out.append(
             Difference("error", key, f"components {trained.shape}", f"components {found.shape}")
         )
+    roles = {dim.name: dim.role for dim in partners.values()}
     order = tuple(partners[d].name for d in trained.dims if d in partners)
     present = tuple(d for d in found.dims if d in order)
+    if missing := [d for d in order if d not in present and roles[d] != "simulation"]:
+        # The file has the dim, along which this variable alone is constant.
+        texts = f"dims ({', '.join(trained.dims)})", f"dims ({', '.join(found.dims)})"
+        fix = f"write {trained.name} along {', '.join(missing)}"
+        out.append(Difference("error", key, *texts, fix))
     if order != present and sorted(order) == sorted(present):
         level: Level = "convert" if accepts.convert else "error"
         step = Conversion(trained.name, "transpose", dims=order)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import numbers
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ def html_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _text(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    real = isinstance(cell, numbers.Real) and not isinstance(cell, numbers.Integral)
+    if cell is None or (real and math.isnan(cell)):
         return "–"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.4g}" if real else str(cell)

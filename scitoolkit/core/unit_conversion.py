@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scitoolkit.core.units import canonical_unit
 
@@ -37,6 +37,7 @@ _LINEAR = {
     "1": (1.0, ""),
     "%": (1e-2, ""),
     "ppm": (1e-6, ""),
+    "ppb": (1e-9, ""),
     "m": (1.0, "m"),
     "km": (1e3, "m"),
     "dm": (1e-1, "m"),
@@ -45,6 +46,12 @@ _LINEAR = {
     "um": (1e-6, "m"),
     "nm": (1e-9, "m"),
     "angstrom": (1e-10, "m"),
+    "inch": (0.0254, "m"),
+    "foot": (0.3048, "m"),
+    "mile": (1609.344, "m"),
+    "knot": (1852 / 3600, "m s-1"),
+    "mph": (1609.344 / 3600, "m s-1"),
+    "kph": (1 / 3.6, "m s-1"),
     "bohr": (5.29177210903e-11, "m"),
     "s": (1.0, "s"),
     "ms": (1e-3, "s"),
@@ -105,6 +112,14 @@ _SPELLINGS = {
     "ångström": "angstrom",
     "micron": "um",
     "µm": "um",
+    "inches": "inch",
+    "ft": "foot",
+    "feet": "foot",
+    "miles": "mile",
+    "knots": "knot",
+    "kt": "knot",
+    "kts": "knot",
+    "kmh": "kph",
     "percent": "%",
     "gpm": "m",
     "d": "day",
@@ -138,11 +153,15 @@ _SPELLINGS = {
     "meter": "m",
     "meters": "m",
     "ha": "hartree",
+    "deg_f": "degf",
     "degrees_fahrenheit": "degf",
     "degree_fahrenheit": "degf",
     "fahrenheit": "degf",
     "°f": "degf",
 }
+_PREFIXES = {"giga": 1e9, "mega": 1e6, "kilo": 1e3, "hecto": 1e2}
+_PREFIXES |= {"centi": 1e-2, "milli": 1e-3, "micro": 1e-6, "nano": 1e-9}
+"""Prefixes of units that are spelled out, such as kilometres."""
 _FACTOR = re.compile(r"([a-zåµ°%_]+)(-?\d+)?")
 
 
@@ -169,22 +188,34 @@ def unit_of(text: str) -> Unit | None:
         (100.0, True)
     """
     name = canonical_unit(text)
-    name = _SPELLINGS.get(name, name)
-    if name in _TABLE:
-        return _TABLE[name]
+    if alone := _named(name) or _named(name.replace(" ", "_")):
+        return alone
     factor, powers, sign = 1.0, [0] * len(BASE), 1
     for part in name.replace("/", " / ").split():
         if part == "/":
             sign = -1
             continue
         match = _FACTOR.fullmatch(part)
-        unit = _TABLE.get(_SPELLINGS.get(match[1], match[1])) if match else None
+        unit = _named(match[1]) if match else None
         if match is None or unit is None or unit.offset:
             return None
         power = sign * int(match[2] or 1)
         factor *= unit.factor**power
         powers = [a + power * b for a, b in zip(powers, unit.powers, strict=True)]
     return Unit(factor, 0.0, tuple(powers))
+
+
+def _named(name: str) -> Unit | None:
+    """Return the unit of a name without powers."""
+    unit = _TABLE.get(_SPELLINGS.get(name, name))
+    for prefix, factor in _PREFIXES.items() if unit is None else ():
+        # A unit of fewer letters is a symbol, whose prefix is one too.
+        if name.startswith(prefix) and len(name) >= len(prefix) + 4:
+            base = unit_of(name[len(prefix) :])
+            return (
+                None if base is None or base.offset else replace(base, factor=factor * base.factor)
+            )
+    return unit
 
 
 def conversion(found: str, wanted: str) -> tuple[float, float] | None:

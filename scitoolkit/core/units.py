@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from scitoolkit.core.errors import ConfigError
 
@@ -21,16 +23,14 @@ _SPELLINGS = {
         "degreec",
         "degreesc",
         "celsius_degrees",
-        "degree celsius",
-        "degrees celsius",
-        "deg c",
+        "centigrade",
     ),
     "k": ("k", "kelvin", "kelvins", "degk", "degree_kelvin", "degrees_kelvin", "deg_k"),
     "m/s": ("m/s", "ms-1"),
     "m": ("m", "meter", "meters", "metre", "metres"),
     "pa": ("pa", "pascal", "pascals"),
     "hpa": ("hpa", "mbar", "millibar", "millibars", "mb"),
-    "1": ("1", "", "dimensionless", "none", "unitless", "-"),
+    "1": ("1", "", "dimensionless", "none", "unitless", "-", "fraction", "(0 - 1)", "(0-1)", "0-1"),
     "%": ("%", "percent"),
     "kg/kg": ("kg/kg",),
     "s": ("s", "sec", "second", "seconds"),
@@ -51,6 +51,18 @@ def same_unit(first: str, second: str) -> bool:
     return canonical_unit(first) == canonical_unit(second)
 
 
+def stated_unit(attrs: Mapping[str, Any]) -> str:
+    """Return the unit that attributes of a variable state, "" for none.
+
+    Example:
+        >>> stated_unit({"Units": "K"}), stated_unit({"unit": "K", "units": "degC"})
+        ('K', 'degC')
+    """
+    near = {key.lower(): key for key in sorted(map(str, attrs))}
+    name = "units" if "units" in attrs else near.get("units", near.get("unit"))
+    return "" if name is None else str(attrs[name])
+
+
 def canonical_unit(unit: str) -> str:
     """Return the canonical spelling of a unit: lower case, but for symbols whose case decides.
 
@@ -64,12 +76,17 @@ def canonical_unit(unit: str) -> str:
         >>> canonical_unit("mS/cm"), canonical_unit("MPa")
         ('cm-1 millisiemens', 'megapa')
     """
-    text = unit.strip()
+    text = _PER.sub("/", unit.translate(_TYPESET)).strip()
     text = text if text in _CAPITALS else _WORD.sub(_cased, text)
     key = " ".join(text.lower().split())
-    return _CANONICAL.get(key) or _product(key) or key
+    return _CANONICAL.get(key) or _CANONICAL.get(key.replace(" ", "_")) or _product(key) or key
 
 
+_TYPESET = str.maketrans(
+    {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−·⋅", "0123456789--  ", strict=True)), "℃": "°C", "℉": "°F"}
+)
+"""Signs of typeset units beside those of a keyboard."""
+_PER = re.compile(r"\bper\b", re.IGNORECASE)
 _CAPITALS = {"M/S", "M S-1", "M S^-1", "M S**-1", "PA"}
 """Capitals of old archives, which would otherwise be symbols of the SI."""
 _WORD = re.compile(r"[A-Za-zµμ]+")
@@ -86,6 +103,8 @@ _UPPER = {"S": "siemens", "A": "ampere", "T": "tesla", "H": "henry", "G": "gauss
 _ALIKE = re.compile(r"Pa|eV|Hz|Wb|[gmsNJWVCFKL]|mol|bar|Gy|Sv|Bq|lm|lx|cd|kat|l|t|a|yr")
 _SYMBOL = re.compile(rf"({'|'.join(_PREFIXES)})({_ALIKE.pattern}|[SATHGMD])")
 
+_MEGA = ("MPA", "MEV", "MHZ")
+"""Symbols in capitals, of which M is no milli."""
 _LOWERED = ("Pa", "MM")
 """Pascal, no 10^15 years; and millimetres in capitals."""
 
@@ -93,6 +112,8 @@ _LOWERED = ("Pa", "MM")
 def _cased(word: re.Match[str]) -> str:
     """Return a symbol of the SI whose lower case is another one spelled out, others as written."""
     symbol = word[0]
+    if symbol in _MEGA:
+        return "mega" + symbol[1:]
     if symbol in _UPPER:
         return _UPPER[symbol]
     parts = None if symbol in _LOWERED else _SYMBOL.fullmatch(symbol)
@@ -113,7 +134,8 @@ _FACTOR = re.compile(r"([*/. ]?) ?([a-zµ°%_]+)(?:\*\*|\^)?([+-]?[0-9]+)? ?")
 def _product(key: str) -> str:
     """Return a product of powers as "kg m-3", "" if the text is none."""
     powers: dict[str, int] = {}
-    place = 0
+    place = 1 if re.match("1 ?/", key) else 0
+    place += key[place : place + 1] == " "
     while place < len(key):
         factor = _FACTOR.match(key, place)
         if factor is None:

@@ -119,7 +119,7 @@ def on_cells(
         own, other = (np.asarray(x.coordinates.get(dim, ()), np.float64) for x in (trained, layout))
         if not len(own) or len(own) != len(other):
             continue  # without positions, or of another size, which the evaluation tells
-        shift = _cells_later(own, other)
+        shift = cells_later(own, other)
         if shift is None:
             log.warning(
                 "the climatology is of %s from %g to %g, not %g to %g: no anomaly correlations",
@@ -132,7 +132,7 @@ def on_cells(
     return replace(climatology, means=means)
 
 
-def _cells_later(own: np.ndarray, other: np.ndarray) -> int | None:
+def cells_later(own: np.ndarray, other: np.ndarray) -> int | None:
     """Return by how many cells other positions begin later; None if they are other positions."""
     if len(own) < 2:
         return 0 if np.allclose(own, other) else None

@@ -54,6 +54,7 @@ class Data:
         reversed_dims: dims that are read from their end, as a trained emulator requires.
         own_simulations: number of the first simulations, which are divided into parts; all if None.
         replayed: further simulations, of a former training, that are trained on.
+        check: called with each frame that is read and its sample; not with those of `source`.
     """
 
     campaign: Campaign
@@ -65,6 +66,7 @@ class Data:
     reversed_dims: tuple[str, ...] = ()
     own_simulations: int | None = None
     replayed: tuple[int, ...] = ()
+    check: Callable[[Mapping[str, np.ndarray], int], None] = lambda frame, sample: None
 
     def close(self) -> None:
         """Close the files."""
@@ -116,7 +118,9 @@ class Data:
 
     def frame(self, sample: int) -> dict[str, np.ndarray]:
         """Return the variables of one sample, (*dims) float32 each."""
-        return {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
+        frame = {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
+        self.check(frame, sample)
+        return frame
 
     def inputs(self, sample: int, layout: Layout, lead: int) -> dict[str, np.ndarray]:
         """Return the inputs of one sample, earlier values and lead included, noise not.
@@ -135,6 +139,8 @@ class Data:
         oldest = max((v.age for v in layout.earlier), default=0)
         rows = np.arange(samples.start - oldest * lead, samples.stop)
         values = self._samples.read(rows)
+        for place, row in enumerate(rows):
+            self.check({n: v[place, 0] for n, v in values.items()}, int(row))
 
         def frame(sample: int) -> dict[str, np.ndarray]:
             return {n: v[sample - int(rows[0]), 0] for n, v in values.items()}

@@ -32,7 +32,7 @@ from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.step_input import numbers_of, times_from, within
 from scitoolkit.emulation.transfer import on_grid
-from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
+from scitoolkit.emulation.unfamiliar import checked
 from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.dates import moved, of_one_kind
@@ -160,7 +160,9 @@ def predict_file(
             },
         )
         start = data.num_samples - 1 if rolled else before
-        warn_if_unfamiliar(trained.model, data, start)
+        data = checked(trained, data, start)
+        if drivers is not None:
+            drivers = replace(drivers, data=checked(trained, drivers.data))
         work: Callable[[int], dict[str, np.ndarray]]
         if rolled:
             forced = None if drivers is None and lengths is None else _Forced(drivers, lengths)

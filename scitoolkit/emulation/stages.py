@@ -62,7 +62,7 @@ from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, s
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
-from scitoolkit.emulation.unfamiliar import warn_if_unfamiliar
+from scitoolkit.emulation.unfamiliar import checked
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.campaign.content import record_content
 from scitoolkit.io.campaign.leaks import require_no_leak
@@ -312,8 +312,7 @@ class EmulationStages(Stages):
         checked_widths(config, data.campaign, data.layout)
         emulator = on_grid(trained.model, config, data.layout, data.where)
         emulator = with_draws(over_processes(emulator, config), config)
-        if rows is None:
-            warn_if_unfamiliar(trained.model, data, 0)
+        data = checked(trained, data, 0 if rows is None else None)
         blocks = data.stretches if rows is None else _ranges(rows)
         stored = FieldClimatology.load(trained.folder.path)
         climatology = on_cells(stored, trained.model.layout, data.layout)

@@ -13,6 +13,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.emulation.climatology import cells_later
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.ensemble import AnyEmulator, build_any, members_of
 from scitoolkit.emulation.models.spectral import modes_per_dim
@@ -21,6 +22,7 @@ from scitoolkit.emulation.variables import CellAreas, Layout, Variable, cell_wid
 from scitoolkit.io.campaign import Campaign
 from scitoolkit.io.campaign.places import widths_of_cells
 from scitoolkit.io.campaign.sphere_cells import require_equal_areas
+from scitoolkit.io.roles import role_by_name
 
 log = get_logger(__name__)
 _SAME = 1e-3
@@ -90,7 +92,9 @@ def on_grid(
     """
     trained = emulator.layout
     _warn_of_areas(trained, layout, where)
-    changes = list(_changes(trained, layout))
+    changes = [
+        c for c in _changes(trained, layout) if not _same_circle(c.dim, layout, config, trained)
+    ]
     if not changes:
         return emulator
     problems = [p for change in changes for p in _problems(change, config, list(trained.grid))]
@@ -257,6 +261,22 @@ def _changes(trained: Layout, actual: Layout) -> Iterator[_Change]:
         low, high = trained.cell_widths.get(dim, (float(a.mean()),) * 2)
         starts = (float(first[0]), float(second[0]))
         yield _Change(dim, (cells, here), (min(max(width, low), high), width), even, starts)
+
+
+def _same_circle(dim: str, actual: Layout, config: EmulationConfig, trained: Layout) -> bool:
+    """Return whether a longitude has the points of the training, counted from another meridian.
+
+    A circle that begins elsewhere gives the same values, at the end of the rows for the front,
+    unless the network knows the position.
+    """
+    old, new = (np.asarray(x.coordinates.get(dim, ()), np.float64) for x in (trained, actual))
+    if role_by_name(dim) != "longitude" or not len(old) or old.shape != new.shape:
+        return False
+    turns = np.round((new[0] - old[0]) / 360)
+    if np.allclose(new - 360 * turns, old, rtol=0, atol=1e-4 * float(np.ptp(old))):
+        return True
+    circular = config.boundary.get(dim) == "circular" and dim not in config.coordinates
+    return circular and not trained.mask and cells_later(old, new) is not None
 
 
 def _problems(change: _Change, config: EmulationConfig, dims: Sequence[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.windows import Array
 from scitoolkit.io.campaign.statistics import fill_value_in
+from scitoolkit.io.familiar import refuse_unstated_unit
 from scitoolkit.io.time_axis import decimal_years
 
 UNEVEN = 0.05
@@ -52,7 +53,7 @@ def refuse_fill_values(data: FieldData) -> None:
 
 
 def coded_ranges(coding: Coding, values: Array) -> list[list[float]]:
-    """Return the least and the largest coded value of each variable, for `refuse_unstated_unit`.
+    """Return the least and the largest coded value of each variable, for `refuse_unstated_units`.
 
     Args:
         coding: of the field.
@@ -62,7 +63,7 @@ def coded_ranges(coding: Coding, values: Array) -> list[list[float]]:
     return [[float(part.min()), float(part.max())] for part in parts]
 
 
-def refuse_unstated_unit(
+def refuse_unstated_units(
     coding: Coding, seen: Sequence[Sequence[float]], values: Array, facts: DataFacts, where: str
 ) -> None:
     """Refuse a variable without a unit whose values are all outside those of the training.
@@ -85,12 +86,8 @@ def refuse_unstated_unit(
         if not code.units or stated.get(code.name) or (least <= high and most >= low):
             continue
         least, most, low, high = code.decode(np.array([least, most, low, high])).tolist()
-        raise DataError(
-            f"values from {least:.6g} to {most:.6g} without a unit",
-            where=f"{where}: variable {code.name}",
-            allowed=f"values in {code.units}; those of the training are {low:.6g} to {high:.6g}",
-            fix="write their unit in the file: the attribute units, or a column as name [unit]",
-        )
+        at = f"{where}: variable {code.name}"
+        refuse_unstated_unit((least, most), (low, high), code.units, at)
 
 
 def _constant_cells(data: FieldData) -> list[str]:

@@ -12,6 +12,7 @@ import xarray as xr
 from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.units import stated_unit
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.field_matrix import (
     FieldReader,
@@ -203,7 +204,7 @@ def read_field(
         breakpoints=tuple(sorted({*breakpoints, *first[1:-1]})),
         time_name=time,
         name=str(field.name),
-        units=str(field.attrs.get("units", config.units or "")),
+        units=stated_unit(field.attrs) or config.units or "",
         partly_missing=int((finite.sometimes & ~finite.always).sum()),
         simulations=tuple(range(a, b) for a, b in pairwise(first)),
         memory=memory,
@@ -235,8 +236,12 @@ def facts_of(field: xr.DataArray, where: str) -> DataFacts:
     Raises:
         DataError: an unusable time axis.
     """
-    check_time(field, where=where)
     name = str(field.name)
+    if name in field.dims:
+        raise DataError(
+            f"{name} is a coordinate", where=where, allowed="a variable", fix="data.variable=NAME"
+        )
+    check_time(field, where=where)
     return of_dataset(field.to_dataset(name=name), [name])
 
 

@@ -264,9 +264,15 @@ class ForecastEvaluation:
         )
 
     def _difference(self, other: str) -> tuple[float, float]:
-        """Return the 90 % block-bootstrap interval of the surrogate's RMSE minus another's."""
+        """Return the 90 % block-bootstrap interval of the surrogate's RMSE minus another's.
+
+        It is wider by the rounding of the file's values, unless these were scaled.
+        """
         ours, theirs = (self._squares(self.forecasts[name]) for name in (SURROGATE, other))
-        return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
+        low, high = metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
+        several = len(self.surrogate.coding.fields) > 1
+        rounding = 0.0 if several else metrics.rounding_of(self.field.series.values)
+        return low - rounding, high + rounding
 
     def _squares(self, forecast: Array) -> Array:
         """Return (window,) area-weighted mean squared errors over all leads."""

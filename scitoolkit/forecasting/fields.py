@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.data_facts import DataFacts
+from scitoolkit.core.data_differences import compare, refuse
+from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.units import stated_unit
 from scitoolkit.forecasting.checks import field_warnings, refuse_fill_values
 from scitoolkit.forecasting.coding import (
     Coding,
@@ -83,7 +85,8 @@ def open_field(
     data, units = read_variables(config.data, grid, trained)
     if coding is not None:
         warn_outside(coding, data.series.values)
-        return coded(data, coding, regressors(config.data, coding, data.times))
+        extra = regressors(config.data, coding, data.times, trained=trained)
+        return coded(data, coding, extra)
     warnings = tuple(field_warnings(data, config))
     for line in warnings:
         log.warning(line)
@@ -148,7 +151,11 @@ def _few(values: Array) -> Array:
 
 
 def regressors(
-    config: FieldConfig, coding: Coding, times: xr.DataArray, ahead: np.ndarray | None = None
+    config: FieldConfig,
+    coding: Coding,
+    times: xr.DataArray,
+    ahead: np.ndarray | None = None,
+    trained: DataFacts | None = None,
 ) -> Array | None:
     """Return drivers and cycles of further seasons (time, column); None without either.
 
@@ -157,8 +164,9 @@ def regressors(
         coding: of a fitted surrogate.
         times: of the field.
         ahead: forecast times after the end of the field, which are appended.
+        trained: facts of the training data of a fitted surrogate.
     """
-    drivers = read_drivers(config, times, ahead)
+    drivers = read_drivers(config, times, ahead, trained)
     if len(coding.seasons) < 2:
         return drivers
     waves = cycles(times.values, coding.seasons, 0 if ahead is None else len(ahead))
@@ -345,11 +353,15 @@ def field_facts(config: FieldConfig) -> DataFacts:
         with contextlib.closing(simulations):
             where, field = next(simulations)
             parts.append(facts_of(field, where))
+    parts += [DataFacts((_driver_facts(driver, config),)) for driver in config.drivers]
     return parts[0] if len(parts) == 1 else _joined_facts(parts)
 
 
 def read_drivers(
-    config: FieldConfig, times: xr.DataArray, ahead: np.ndarray | None = None
+    config: FieldConfig,
+    times: xr.DataArray,
+    ahead: np.ndarray | None = None,
+    trained: DataFacts | None = None,
 ) -> Array | None:
     """Return the drivers (time, driver) at the times of a field; None without drivers.
 
@@ -357,6 +369,7 @@ def read_drivers(
         config: of the field.
         times: of the field.
         ahead: forecast times after the end of the field, which are appended.
+        trained: facts of the training data, whose units the drivers get.
 
     Raises:
         DataError: a driver has dims other than time, missing values, or does not cover a time.
@@ -364,16 +377,42 @@ def read_drivers(
     if not config.drivers:
         return None
     wanted = np.concatenate(of_one_kind([times.values, *([] if ahead is None else [ahead])]))
-    return np.stack([_driver(d, config, wanted) for d in config.drivers], axis=1)
+    return np.stack([_driver(d, config, wanted, trained) for d in config.drivers], axis=1)
 
 
-def _driver(driver: DriverConfig, config: FieldConfig, wanted: np.ndarray) -> Array:
+def _driver_file(driver: DriverConfig, config: FieldConfig) -> tuple[Any, str]:
+    """Return the file of a driver, and its place for messages."""
     file = driver.path or campaign_files(config.path)[0]
-    where = f"{file}: driver {driver.variable}"
+    return file, f"{file}: driver {driver.variable}"
+
+
+def _driver_facts(driver: DriverConfig, config: FieldConfig) -> Var:
+    """Return what a file says about a driver, whose times are its own."""
+    file, where = _driver_file(driver, config)
+    with open_fields(file, [driver.variable]) as dataset:
+        array = dataset[driver.variable]
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"values of type {array.dtype}", where=where, allowed="real numbers")
+        units = stated_unit(array.attrs)
+    # A field may have the name of a driver from another file.
+    return Var(f"driver {driver.variable}", units, role="forcing")
+
+
+def _driver(
+    driver: DriverConfig, config: FieldConfig, wanted: np.ndarray, trained: DataFacts | None
+) -> Array:
+    file, where = _driver_file(driver, config)
     with open_fields(file, [driver.variable]) as dataset:
         series = dataset[driver.variable].squeeze(drop=True).load()
     if series.ndim != 1:
         raise DataError(f"dims {', '.join(map(str, series.dims))}", where=where, allowed="time")
+    facts = _driver_facts(driver, config)
+    before = None if trained is None else trained.var(facts.name)
+    if before is not None:
+        differences = compare(DataFacts((before,)), DataFacts((facts,)))
+        refuse([d for d in differences if d.level == "error"], where)
+        for change in (d.conversion for d in differences if d.conversion is not None):
+            series = series * change.factor + change.offset
     values, dim = series.values.astype(np.float64), time_dim(series)
     driver_times = series[dim].values if dim in series.coords else np.arange(len(values))
     at, stamps = _clocks(wanted, driver_times)

@@ -24,7 +24,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.backtest import past_of, past_with
-from scitoolkit.forecasting.checks import refuse_unstated_unit
+from scitoolkit.forecasting.checks import refuse_unstated_units
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, split_field
 from scitoolkit.forecasting.field_file import FieldFile
@@ -44,6 +44,7 @@ from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.split import window_starts
+from scitoolkit.io.table import ROW
 from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training import current_rank
@@ -52,6 +53,10 @@ log: Logger = get_logger(__name__)
 
 ADAPTED_FROM = 200
 """Number of previous windows whose errors determine adaptive intervals."""
+
+
+SAME_YEAR = 1e-6
+"""Distance of decimal years that counts as none."""
 
 
 class ForecastModel(nn.Module):
@@ -207,9 +212,10 @@ def _scored(
     """
     surrogate, record = model.surrogate, model.record
     field = data.coded(surrogate.coding, surrogate.grid)
-    windows = _test_windows(field.data, surrogate, config, training_file=training)
+    parts = record["steps"] if training else None
+    windows = _test_windows(field.data, surrogate, config, data.where, parts)
     if not training:
-        _refuse_unlike(surrogate, data, field.data)
+        _refuse_unlike(surrogate, data, field.data, config)
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
     if not training and gaps:
         log.warning("%s: %d gaps in time, which no scored window crosses", data.where, len(gaps))
@@ -252,10 +258,22 @@ def _scored(
     return scored.results(config.workflow)
 
 
-def _refuse_unlike(surrogate: ForecastSurrogate, file: FieldFile, data: FieldData) -> None:
-    """Refuse another file whose values cannot be in the unit of the training."""
+def _refuse_unlike(
+    surrogate: ForecastSurrogate, file: FieldFile, data: FieldData, config: ForecastingConfig
+) -> None:
+    """Refuse another file whose values cannot be in the unit of the training; tell no times."""
     seen = surrogate.header.get("ranges", [])
-    refuse_unstated_unit(surrogate.coding, seen, data.series.values, file.facts, file.where)
+    refuse_unstated_units(surrogate.coding, seen, data.series.values, file.facts, file.where)
+    times = file.facts.dim("time")
+    again = Path(file.where).resolve() == Path(str(config.data.path)).resolve()
+    untimed = times is None or times.kind == "none" or data.times.attrs.get("long_name") == ROW
+    if surrogate.coding.seasons and untimed and not again:
+        log.warning(
+            "%s: no times, so that its first row is taken as step 0 of the season of %.6g steps. "
+            "Fix: write times that count on from those of the training",
+            file.where,
+            surrogate.coding.seasons[0],
+        )
 
 
 def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:
@@ -281,9 +299,9 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
     years = np.concatenate([data.series.years, years_like(valid, file.trained)])
     if seasons:
         years = clock(data.times.values, seasons, config.leads)
-    drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
+    drivers = regressors(file.config.data, surrogate.coding, data.times, valid, file.trained)
     field = coded(data, surrogate.coding, drivers)
-    _refuse_unlike(surrogate, file, field.data)
+    _refuse_unlike(surrogate, file, field.data, config)
     series = TimeSeries(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
@@ -324,7 +342,7 @@ def _factors(
         num_training: number of first steps used for training, for a field without dates.
     """
     try:
-        earlier = _test_windows(data, surrogate, config, training_file=False).starts
+        earlier = _test_windows(data, surrogate, config, str(config.data.path), None).starts
     except DataError as error:
         log.warning("intervals are not adapted: %s", error)
         return np.ones((config.leads, 1))
@@ -340,27 +358,52 @@ def _test_windows(
     field: FieldData,
     surrogate: ForecastSurrogate,
     config: ForecastingConfig,
-    *,
-    training_file: bool,
+    where: str,
+    parts: Mapping[str, Sequence[int]] | None,
 ) -> Windows:
     """Return the windows whose outputs are not part of the training data.
 
+    Args:
+        field: coded.
+        surrogate: of the training.
+        config: of the job.
+        where: the file, for messages.
+        parts: ends of the parts of the training if it is their file, None for another one.
+
     Raises:
-        DataError: there is no such window.
+        DataError: there is no such window, or the file of the training has changed and its times
+            do not tell what it was trained on.
     """
-    if training_file:
-        return split_field(field, config).windows["test"]
-    length = config.inputs + config.leads
+    length, years = config.inputs + config.leads, field.series.years
+    last = surrogate.header.get("last_year")
+    end = -np.inf if last is None else last + SAME_YEAR
+    dated = last is not None and bool(np.isfinite(years).all()) and len(field.simulations) < 2
+    if parts is not None:
+        split = split_field(field, config)
+        test = split.windows["test"]
+        changed = any([s.start, s.stop] != list(parts[n]) for n, s in split.steps.items())
+        seen = dated and bool((years[test.starts + config.inputs] <= end).any())
+        if not changed and not seen:
+            return test
+        if not dated:
+            raise DataError(
+                f"{len(years)} steps, unlike the file of the training",
+                where=where,
+                allowed=f"{parts['test'][1]} steps",
+                fix="the file of the training, or evaluate with another file",
+            )
+        log.warning(
+            "%s has changed since the training: all windows after the training data are scored",
+            where,
+        )
     steps, breaks = range(len(field.series.values)), list(field.breakpoints)
     starts = window_starts(steps, config.inputs, config.leads, breaks)
-    last = surrogate.header.get("last_year")
-    if last is not None and np.isfinite(field.series.years).all():
-        unseen = field.series.years[starts + config.inputs] > last + 1e-6
-        starts = starts[unseen]
+    if last is not None and np.isfinite(years).all():
+        starts = starts[years[starts + config.inputs] > end]
     if not len(starts):
         raise DataError(
             "the file has no window after the training data",
-            where=str(config.data.path),
+            where=where,
             allowed=f"{length} steps, the last {config.leads} after the training data",
         )
     return Windows(field.series, starts, config.inputs, config.leads)

@@ -279,6 +279,6 @@ def forecast_dataset(
     return (
         dataset.isel({POINT: 0}, drop=True) if POINT in dataset.dims else dataset
     ).assign_coords(
-        lead=("lead", leads, {"long_name": "steps after the last input"}),
+        lead=("lead", leads, {"long_name": "steps after the last input", "axis": "T"}),
         valid_time=("lead", valid, {"long_name": "forecast time"}),
     )

@@ -168,7 +168,7 @@ class Graph:
         for name in ("edge_weight", "edge_attr"):
             if getattr(self, name) is None:
                 continue
-            values = _real(getattr(self, name))
+            values = self._real(name, getattr(self, name))
             # A weight multiplies a message and is one number; features of an edge may be several.
             dimensions = (1,) if name == "edge_weight" else (1, 2)
             if values.ndim not in dimensions or len(values) != len(self.source):
@@ -182,7 +182,7 @@ class Graph:
             if getattr(self, name) is not None:
                 setattr(self, name, self._checked_types(name, count))
         if self.pos is not None:
-            self.pos = _real(self.pos)
+            self.pos = self._real("pos", self.pos)
             if self.pos.ndim != 2 or len(self.pos) != self.num_nodes:
                 self._refuse(f"pos of shape {self.pos.shape}", f"({self.num_nodes}, dimensions)")
             if not np.isfinite(self.pos).all():
@@ -206,8 +206,10 @@ class Graph:
                 )
 
     def _check_features(self) -> None:
-        if not sp.issparse(self.features):
-            self.features = _real(self.features)
+        if sp.issparse(self.features):
+            self._real("x", self.features.data)
+        else:
+            self.features = self._real("x", self.features)
         if self.features.ndim != 2 or self.features.shape[0] != self.num_nodes:
             self._refuse(
                 f"features of shape {self.features.shape}", f"({self.num_nodes}, any width)"
@@ -218,6 +220,15 @@ class Graph:
         if bad.any():
             self._refuse(f"{bad.sum()} features are NaN or Inf", "finite features", "repair them")
         refuse_marks(stored, f"{self.where or 'graph'}: x", LARGE)
+
+    def _real(self, name: str, values: Any) -> Array:
+        """Return real numbers; complex ones would lose a part, and text is none."""
+        values = np.asarray(values)
+        if values.dtype.kind not in "biuf":
+            self._refuse(f"{name} of {values.dtype}", "real numbers")
+        # Only float64 stays: half precision and integers would otherwise decide the dtype of the
+        # model.
+        return values if values.dtype == np.float64 else values.astype(np.float32)
 
     def _checked_part(self, name: str, nodes: Any) -> Array:
         nodes = np.asarray(nodes)
@@ -322,12 +333,6 @@ class Graph:
         """Return the features of some nodes, shape (len(nodes), F), float32."""
         rows = self.features[nodes]
         return np.asarray(rows.todense() if sp.issparse(rows) else rows, dtype=np.float32)
-
-
-def _real(values: Any) -> Array:
-    values = np.asarray(values)
-    # Only float64 stays: half precision and integers would otherwise decide the dtype of the model.
-    return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
 def read_graph(path: Path, target: TargetName = "classes", split: int | None = None) -> Graph:

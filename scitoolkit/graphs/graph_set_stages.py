@@ -24,6 +24,7 @@ from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
 from scitoolkit.graphs.losses import class_sums, class_weights, label_sums, predictions, value_sums
 from scitoolkit.graphs.stages import measured_of
 from scitoolkit.graphs.targets import TARGETS
+from scitoolkit.io.familiar import UsualValues, require_familiar
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.reporting.parity import parity
@@ -261,6 +262,7 @@ def outputs(
 ) -> np.ndarray:
     """Return probabilities or values of some graphs, shape (len(graphs), outputs)."""
     measured, device = measured_of(model), device_of(model)
+    _warn_if_far(config.data, data, measured)
     source = _batches(config, data, graphs, measured)
     parts = []
     for first in range(0, len(graphs), config.training.batch_size):
@@ -270,6 +272,19 @@ def outputs(
     moments = measured["target_mean"], measured["target_deviation"]
     out = predictions(config.data.target, torch.cat(parts), *moments)
     return out if source.reference is None else out + source.reference[graphs]
+
+
+def _warn_if_far(
+    config: GraphSetDataConfig, data: StackedGraphs, measured: Mapping[str, Any]
+) -> None:
+    """Warn of numbers far from those of the training: other units, columns in another order."""
+    for what, columns in (("node", node_columns), ("edge", edge_columns)):
+        own, trained = columns(data, config), measured[what]
+        if own is None or trained is None:
+            continue
+        pairs = enumerate(zip(trained["mean"], trained["deviation"], strict=True))
+        usual = {f"column {n} of {what}s": UsualValues(*pair) for n, pair in pairs}
+        require_familiar(dict(zip(usual, own.numbers.T, strict=True)), usual, {}, data.where)
 
 
 def _batches(

@@ -27,7 +27,7 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_pictures import final_maps
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.io.familiar import warn_if_far
+from scitoolkit.io.familiar import UsualValues, require_familiar
 from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.ensemble import members_of
 from scitoolkit.surrogate.sections import against_steps, curves
@@ -192,7 +192,8 @@ def _warn_if_fast(task: MeshDynamics, where: str) -> None:
     first = members_of(task.model)[0]
     if isinstance(first, MeshTransport) and first.speeds is not None:
         name = "velocity in mean edge lengths per step"
-        warn_if_far({name: task.velocity.numpy()}, {name: first.speeds}, where)
+        usual = {name: UsualValues(*first.speeds)}
+        require_familiar({name: task.velocity.numpy()}, usual, {}, where)
 
 
 def _rollouts(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:

@@ -82,6 +82,8 @@ class NodeFile:
                 where=str(self.path),
                 allowed=f"({self.num_nodes}, any width)",
             )
+        if dtype.kind not in "biuf":
+            raise DataError(f"x of {dtype}", where=str(self.path), allowed="real numbers")
         return shape[1], np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
     def features(self, rows: int) -> Iterator[Array]:

@@ -37,6 +37,18 @@ READ_ERRORS = (
 )
 
 
+def filter_fix(error: str) -> str:
+    """Return what to do about an error of HDF5 that comes from a filter it lacks, "" for others.
+
+    Example:
+        >>> filter_fix("required filter 'zfp' is not registered")[:24]
+        'pip install hdf5plugin, '
+    """
+    if not any(word in error for word in ("filter", "plugin")):
+        return ""
+    return "pip install hdf5plugin, or scitoolkit decompress IN OUT for files of `compress`"
+
+
 def find_time_dim(array: xr.DataArray) -> str | None:
     """Return the time dim of an array, or None; see `time_dim`."""
     names = [str(d) for d in array.dims]
@@ -230,7 +242,8 @@ def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndar
         try:
             block = part.to_numpy()
         except READ_ERRORS as error:
-            raise DataError(f"cannot be read from step {start} on ({error})", where=where) from None
+            text = f"cannot be read from step {start} on ({error})"
+            raise DataError(text, where=where, fix=filter_fix(str(error))) from None
         # Integers have no infinity, which is the initial value of the minimum over valid cells.
         yield start, block if block.dtype.kind == "f" else block.astype(np.float64)
 

@@ -16,7 +16,7 @@ from scitoolkit.core.data_differences import Difference
 from scitoolkit.core.data_facts import DataFacts, Dim, Role, Step, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.unit_conversion import conversion
-from scitoolkit.core.units import same_unit
+from scitoolkit.core.units import same_unit, stated_unit
 from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.roles import roles_of
 
@@ -49,7 +49,7 @@ def of_dataset(dataset: xr.Dataset, names: Iterable[str]) -> DataFacts:
     variables = tuple(
         Var(
             name,
-            str(dataset[name].attrs.get("units", "")),
+            stated_unit(dataset[name].attrs),
             _KINDS.get(dataset[name].dtype.kind, "other"),
             tuple(map(str, dataset[name].dims)),
             standard_name=str(dataset[name].attrs.get("standard_name", "")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,26 +17,98 @@ LARGE = 1e19
 FAR = 20.0
 """Root mean square distance from the mean of the training, in its standard deviations, beyond which
 values are in another unit or marks of missing data rather than another state."""
+WIDE = 4.0
+"""Standard deviations from the mean of the training within which its values are taken to be, where
+their range was not stored."""
 
 
-def warn_if_far(
-    values: Mapping[str, np.ndarray], trained: Mapping[str, tuple[float, float]], where: str
+@dataclass(frozen=True)
+class UsualValues:
+    """Values of a variable in the training.
+
+    Attributes:
+        mean: their mean.
+        deviation: their standard deviation.
+        unit: their unit, "" if unknown.
+    """
+
+    mean: float
+    deviation: float
+    unit: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value, if these are not far from the mean."""
+        return self.mean - WIDE * self.deviation, self.mean + WIDE * self.deviation
+
+    def covers(self, number: float) -> bool:
+        """Return whether a number is among the values."""
+        return self.ends[0] <= number <= self.ends[1]
+
+
+def refuse_unstated_unit(
+    ends: tuple[float, float],
+    usual: tuple[float, float],
+    unit: str,
+    where: str,
+    far: bool = False,
 ) -> None:
-    """Warn of variables whose values are far from those of the training.
+    """Refuse values without a unit that are all outside those of the training.
+
+    Without a unit nobody can convert them: temperatures in degC would be used as if in K.
+
+    Args:
+        ends: least and largest of the values.
+        usual: least and largest of the training.
+        unit: that of the training; "" refuses nothing.
+        where: file and variable, for messages.
+        far: whether they are refused even if some are among those of the training.
+
+    Raises:
+        DataError: with both ranges.
+
+    Example:
+        >>> refuse_unstated_unit((5.0, 20.0), (270.0, 300.0), "", "a.nc: variable t")
+    """
+    if unit and (far or ends[0] > usual[1] or ends[1] < usual[0]):
+        raise DataError(
+            f"values from {ends[0]:.6g} to {ends[1]:.6g} without a unit",
+            where=where,
+            allowed=f"values in {unit}; those of the training are {usual[0]:.6g} to {usual[1]:.6g}",
+            fix="write their unit in the file: the attribute units, or a column as name [unit]",
+        )
+
+
+def require_familiar(
+    values: Mapping[str, np.ndarray],
+    usual: Mapping[str, UsualValues],
+    stated: Mapping[str, str],
+    where: str,
+) -> None:
+    """Compare values with those of the training: refuse other ones without a unit, tell far ones.
 
     Units are compared where files state them; this finds files that state none or a wrong one.
 
     Args:
         values: {variable: finite values, or NaN where there are none}.
-        trained: {variable: (mean, standard deviation) in the training}; others are not compared.
+        usual: {variable: its values in the training}; others are not compared.
+        stated: {variable: unit that the file states}, "" or no entry without one.
         where: the file, for messages.
+
+    Raises:
+        DataError: values without a unit, all of them outside of those of the training or most of
+            them far from these, of a variable that had one in the training.
     """
-    for name, (mean, deviation) in trained.items():
+    for name, trained in usual.items():
         present = np.asarray(values[name], np.float64)
         present = present[np.isfinite(present)]
+        mean, deviation = trained.mean, trained.deviation
         if not present.size or not deviation > 0:
             continue
+        ends = float(present.min()), float(present.max())
+        unit = "" if stated.get(name) else trained.unit
         distance = float(np.sqrt(np.mean(((present - mean) / deviation) ** 2)))
+        refuse_unstated_unit(ends, trained.ends, unit, f"{where}: variable {name}", distance > FAR)
         if distance > FAR:
             farthest = present[np.argmax(np.abs(present - mean))]
             told = where, name, present.mean(), farthest, distance, mean
@@ -46,13 +119,16 @@ def warn_if_far(
             )
 
 
-def refuse_marks(values: np.ndarray, where: str, least: float = 0.0) -> None:
+def refuse_marks(
+    values: np.ndarray, where: str, least: float = 0.0, usual: UsualValues | None = None
+) -> None:
     """Refuse values among which some mark missing data although the file does not say so.
 
     Args:
         values: finite values of one variable, of any shape.
         where: file and variable, for messages.
         least: size of the marks that are looked for; `LARGE` where -999 may be a code.
+        usual: those of the training, which are no marks.
 
     Raises:
         DataError: with the number and the count, see `mark_in`.
@@ -60,6 +136,9 @@ def refuse_marks(values: np.ndarray, where: str, least: float = 0.0) -> None:
     Example:
         >>> refuse_marks(np.array([9.0, 1e3]), "a.h5: depth")
     """
-    if values.size and np.abs(values).max() >= least and (mark := mark_in(values)) is not None:
+    if not values.size or np.abs(values).max() < least:
+        return
+    mark = mark_in(values)
+    if mark is not None and not (usual is not None and usual.covers(mark[0])):
         fix = f"set the attribute _FillValue = {mark[0]:g}, and leave these points out"
         raise DataError(mark[1], where=where, fix=fix)

@@ -115,6 +115,9 @@ def open_fields(
     return selected
 
 
+_OTHER_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".zarr", ".parquet", ".xlsx")
+
+
 def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     """Write a dataset as NetCDF4 to a temporary file, renamed when complete.
 
@@ -126,9 +129,17 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
         The path.
 
     Raises:
-        DataError: the disk is full, or the folder cannot be written to.
+        DataError: the disk is full, the folder cannot be written to, or the name is that of another
+            format.
     """
     path = Path(path)
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        raise DataError(
+            f"{path.suffix} is the name of another format",
+            where=str(path),
+            allowed="a NetCDF file",
+            fix=f"{path.stem}.nc",
+        )
     temporary = temporary_name(path)
     plain = encoded_times(dataset)
     try:

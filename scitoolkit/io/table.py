@@ -39,6 +39,8 @@ SUFFIXES = (".csv", ".tsv")
 SERIES_DIM = "series"
 WORDS = "words"
 """Key of a dataset's encoding: columns left out of it and which of their values are no numbers."""
+ROW = "number of the row"
+"""The long name of times of a table that has none."""
 _TIME_COLUMNS = ("time", "date", "ds", "datetime", "timestamp", "month", "year", "t", "step")
 _SERIES_COLUMNS = ("unique_id", "series_id", "item_id", "id", "station", "site")
 """Columns whose numbers name series where times repeat."""
@@ -81,7 +83,9 @@ def open_table(path: Path) -> xr.Dataset:
         if not texts and table[column].duplicated().any():
             texts = [c for c in table.columns if str(c).strip().lower() in _SERIES_COLUMNS]
         if texts and table[column].duplicated().any():
-            return _panel(table, column, texts, where)
+            # NA may be the name of a series, such as Namibia's.
+            stated = _read(path, as_text=True)[texts].reindex(table.index)
+            return _panel(table.assign(**{t: stated[t] for t in texts}), column, texts, where)
         _refuse_repeated(table[column], where)
     numbers = [c for c in table.columns if c != column and c not in texts]
     words = {str(c).strip(): _words_in(table[c]) for c in texts if table[c].notna().any()}
@@ -97,12 +101,14 @@ def open_table(path: Path) -> xr.Dataset:
     values = {
         c: ("time", table[c].to_numpy(bool if table[c].dtype == bool else float)) for c in numbers
     }
-    dataset = _named(xr.Dataset(values, {"time": ("time", times)}))
+    about = {"long_name": ROW} if column is None else {}
+    dataset = _named(xr.Dataset(values, {"time": ("time", times, about)}))
     dataset.encoding[WORDS] = words
     return dataset
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, as_text: bool = False) -> pd.DataFrame:
+    """Return the table, or all its cells as text, also NA."""
     import pandas as pd
 
     try:
@@ -123,12 +129,15 @@ def _read(path: Path) -> pd.DataFrame:
         raise DataError(f"cannot be read ({error})", where=str(path)) from None
     # pandas' `comment` would cut a line at any "#", as in "well #3".
     options: dict[str, Any] = {"sep": separator, "skiprows": comments, "skipinitialspace": True}
+    options |= {"dtype": str, "keep_default_na": False} if as_text else {}
     try:
         # With semicolons between columns, a comma is the decimal point.
         decimal = "," if separator == ";" else "."
         table = pd.read_csv(path, decimal=decimal, encoding=encoding, **options)
     except (ValueError, OSError) as error:
         raise DataError(f"not a table ({error})", where=str(path)) from None
+    if as_text:
+        return table
     names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
     twice = [name for i, name in enumerate(names) if name and name in names[:i]]
     if twice:
@@ -145,6 +154,10 @@ def _read(path: Path) -> pd.DataFrame:
             where=str(path),
             fix=f"a first line with names, such as time{separator}u",
         )
+    for name in table.columns if len(table) else ():
+        plain = _without_groups(table[name])
+        if plain is not None:
+            table[name] = plain
     if decimal == ",":  # or a point all the same
         for name in table.columns:
             numbers = pd.to_numeric(table[name], errors="coerce")
@@ -166,6 +179,44 @@ def _is_value(name: str) -> bool:
     except ValueError:
         return re.match(r"\d{4}-\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{2}", name) is not None
     return name.lower() not in ("nan", "inf", "infinity")
+
+
+_GROUPS = ((".", "[ '’\u00a0\u202f]"), (",", "[ '’\u00a0\u202f]"), (".", ","), (",", r"\."))
+"""Signs of the decimals and between groups of thousands, as spreadsheets write them."""
+
+
+def _without_groups(column: pd.Series) -> pd.Series | None:
+    """Return numbers such as 13,000.50 or 13 000,50 of a column of text; None for other text.
+
+    A single point or comma with three digits behind may be either: it counts only beside values
+    that tell.
+    """
+    import pandas as pd
+
+    text = column.dropna()
+    if (
+        column.dtype.kind in "biufM"
+        or text.empty
+        or not text.map(lambda v: isinstance(v, str)).all()
+    ):
+        return None
+    text = text.str.strip()
+    for point, group in _GROUPS:
+        dot = re.escape(point)
+        number = rf"[+-]?(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{dot}\d+)?"
+        if not text.str.fullmatch(number).all():
+            continue
+        told = [
+            rf".*\d{group}\d{{3}}{dot}.*",
+            rf".*{group}\d{{3}}{group}.*",
+            rf".*{dot}(?!\d{{3}}$)\d+",
+        ]
+        if group[0] == "[":
+            told.append(f".*{group}.*")
+        if any(text.str.fullmatch(sign).any() for sign in told):
+            plain = text.str.replace(group, "", regex=True).str.replace(point, ".", regex=False)
+            return pd.to_numeric(plain).reindex(column.index)
+    return None
 
 
 def _may_group_thousands(column: pd.Series) -> bool:
@@ -250,11 +301,25 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
     name = str(column.name).strip().lower()
     if name in _STAMPS and (seconds := _seconds_since_1970(numbers)) is not None:
         return seconds
-    return dates_of_numbers(numbers, years=name == "year", where=f"{where}: {column.name}")
+    dates = dates_of_numbers(numbers, years=name == "year", where=f"{where}: {column.name}")
+    low, high = float(numbers.min()), float(numbers.max())
+    if name in ("date", "datetime") and dates.dtype.kind != "M" and _is_day_count(low, high):
+        raise DataError(
+            f"numbers {low:.10g} to {high:.10g}, which look like days that a spreadsheet counts "
+            "since 1899-12-30, or modified Julian days",
+            where=f"{where}: {column.name}",
+            fix="write them as dates: pd.to_datetime(column, unit='D', origin='1899-12-30')",
+        )
+    return dates
 
 
 _STAMPS = ("timestamp", "datetime", "date", "ds")
 """Columns whose numbers are dates; those of `time` and `step` may count anything."""
+
+
+def _is_day_count(low: float, high: float) -> bool:
+    """Return whether numbers are days of 1950 to 2100 since 1899-12-30."""
+    return low >= 18264 and high < 73416
 
 
 def _seconds_since_1970(numbers: np.ndarray) -> np.ndarray | None:
@@ -380,7 +445,9 @@ def _panel(table: pd.DataFrame, column: str, texts: list[str], where: str) -> xr
     """Return the variables (time, series) of a table that names the series of each row."""
     import xarray as xr
 
-    names = table[texts].astype(str).agg(" ".join, axis=1)
+    names = table[texts].astype(str).agg(" ".join, axis=1).str.strip()
+    if (names == "").any():
+        raise DataError("a row without the name of its series", where=where)
     numbers = [c for c in table.columns if c != column and c not in texts]
     for series in names.unique():
         _refuse_repeated(table[column][names == series], f"{where}: {series}")

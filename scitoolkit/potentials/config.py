@@ -119,10 +119,7 @@ FINE_TUNING = {
 
 
 def _with_defaults(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a new training with the defaults of its kind of model.
-
-    Weights of the loss are those of the model if none of energy and forces is written.
-    """
+    """Return the configuration of a new training with the defaults of its kind of model."""
     model = raw.get("model")
     name = model.get("name") if isinstance(model, Mapping) else getattr(model, "name", model)
     if name not in models.names():
@@ -134,7 +131,7 @@ def _with_defaults(raw: dict[str, Any]) -> dict[str, Any]:
         written = training.get("optimizer") or {}
         if isinstance(written, Mapping) and written.get("name", default["name"]) == default["name"]:
             raw["training"] = {**training, "optimizer": {**default, **written}}
-    if isinstance(loss, Mapping) and not weights.keys() & loss.keys():
+    if isinstance(loss, Mapping):
         raw["loss"] = {**weights, **loss}
     return raw
 

@@ -11,8 +11,8 @@ class LossConfig(Config):
     """Weights of energy, forces and virial in the loss, as in deepmd-kit.
 
     At learning rate a the weight is limit + (start - limit) a/a0, where a0 is the initial one. New
-    trainings of `mace` and `nequip` that state no weight of energy or forces have energy weights
-    from 10 to 100 and force weights of 100.
+    trainings of `mace` and `nequip` have energy weights from 10 to 100 and force weights of 100
+    where they state no others.
 
     Attributes:
         start_pref_e: weight of (energy error)²/atoms at the initial learning rate.

@@ -425,6 +425,16 @@ def _draw_profile(axes: Axes, field: xr.DataArray, unit: str) -> None:
     axes.set_ylabel(plain(unit))
 
 
+_MOST_LETTERS = 24
+"""Letters of names that fit below a panel."""
+
+
+def _names(field: xr.DataArray, dim: Any) -> xr.DataArray | None:
+    """Return the coordinate of text along a dim, such as the names of series, or None."""
+    along = (c for c in field.coords.values() if c.dims == (dim,) and c.dtype.kind in "UO")
+    return next(along, None)
+
+
 def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
     kind = _kind(field, dim)
     if kind:
@@ -438,7 +448,16 @@ def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, kind)))
         return
     units = display_unit(str(field[dim].attrs.get("units", ""))) if dim in field.coords else ""
+    names = _names(field, dim)
+    if names is not None:
+        texts = [plain(str(name)) for name in names.values]
+        step = 1 + sum(map(len, texts)) // _MOST_LETTERS
+        axis.set_ticks(range(0, len(texts), step), labels=texts[::step])
+        axis.set_label_text(plain(str(dim)))
+        return
     index = "" if _axis(field, dim) is not None else " (index)"
+    if index:
+        axis.get_major_locator().set_params(integer=True)
     axis.set_label_text(plain(f"{dim} ({units})" if units and not index else f"{dim}{index}"))
 
 

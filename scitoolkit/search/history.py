@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,6 +179,8 @@ class History:
         self.num_done += trial.status != "done" and trial.reached < 0 and not trial.outside
         trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]
         trial.values = tuple(o.loss(trial.metrics) for o in self.objectives)
+        if not all(map(math.isfinite, trial.values)):
+            raise ValueError(f"objectives {trial.metrics}")
         trial.violation = sum(o.excess(trial.metrics) for o in self.limits)
         if trial.searched and self._better(trial):
             self.best_known = trial

@@ -124,9 +124,15 @@ def _study(study: Any, objectives: Sequence[Objective]) -> Iterator[Row]:
 def _cells(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            names = list(reader.fieldnames or ())
+            rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot be read as CSV ({error})", where=str(path)) from None
+    twice = [name for i, name in enumerate(names) if name and name in names[:i]]
+    if twice:
+        raise DataError(f"column {twice[0]!r} twice", where=str(path), fix="names that differ")
+    return rows
 
 
 def _table(

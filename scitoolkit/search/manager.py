@@ -19,7 +19,7 @@ from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.importing import ImportedTrial, read_trials
-from scitoolkit.search.json_values import json_data
+from scitoolkit.search.json_values import json_data, without_numpy
 from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
 from scitoolkit.search.pruning import MedianPruning
 from scitoolkit.search.record import SearchRecord
@@ -97,6 +97,7 @@ class Search:
         patience: int = FIRST_FAILURES,
         pruning: MedianPruning | None = None,
     ) -> None:
+        seed, keep, patience = map(without_numpy, (seed, keep, patience))
         _check_arguments(evaluate, objectives, seed, keep)
         _check_budget(patience, None, "patience")
         self.patience: int = patience
@@ -251,6 +252,7 @@ class Search:
         """
         if trials is None and seconds is None and self.space.size == float("inf"):
             raise ConfigError("an infinite space needs a budget", fix="trials=N or seconds=S")
+        trials, workers = without_numpy(trials), without_numpy(workers)
         _check_budget(trials, seconds)
         with contextlib.ExitStack() as stack:
             self.record.open(resume, self._admits, stack, shared)
@@ -483,8 +485,8 @@ class Search:
             return workers()
         if self.evaluate is None:
             raise ConfigError("evaluate is None", where="run", fix="Search(space, FUNCTION)")
-        if workers < 1:
-            raise ConfigError(f"{workers} workers", allowed="1 or more")
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+            raise ConfigError(f"{workers!r} workers", allowed="1 or more")
         if workers == 1 and self.limits == Limits() and not processes:
             return InProcess(self.evaluate)
         logs = None if self.directory is None else self.directory / "workers"

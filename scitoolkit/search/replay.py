@@ -12,8 +12,12 @@ from typing import Any
 
 from scitoolkit.core.errors import CheckpointError, ConfigError
 from scitoolkit.search.json_values import json_data
+from scitoolkit.search.parameters import Real, Variable
 from scitoolkit.search.space import Space
 from scitoolkit.search.trial_log import Event
+
+ROUNDED = 1e-6
+"""Share of a range by which a rounded real may be beyond it."""
 
 
 class Replay:
@@ -49,7 +53,7 @@ class Replay:
         if not self._agrees(event):
             raise CheckpointError(
                 f"trial {event.get('trial')}: the codes {event['codes']} are not those of "
-                f"{event.get('values')}",
+                f"{event.get('values')} in its space",
                 where=self.where,
                 fix="restore the file, or start a new search",
             )
@@ -77,6 +81,18 @@ class Replay:
             names = {**self.stored.parameters, **self.stored.derived}
             values = {n: v for n, v in event["values"].items() if n in names}
             decoded = json_data(self.stored.decode(event["codes"]))
-            return bool(decoded == values)
+            kinds = self.stored.variables.values()
+            inside = all(map(_is_inside, kinds, event["codes"]))
+            return bool(decoded == values) and inside
         except (ValueError, IndexError, TypeError, OverflowError, AttributeError):
             return False
+
+
+def _is_inside(kind: Variable, code: float | None) -> bool:
+    """Return whether a code is one of a variable; None is that of an inactive one."""
+    if code is None:
+        return True
+    if isinstance(kind, Real):
+        # Logs of earlier versions hold rounded values, of which a bound may be beyond itself.
+        return -ROUNDED <= kind.unit(code) <= 1 + ROUNDED
+    return 0 <= code < kind.levels

@@ -24,6 +24,12 @@ from scitoolkit.search.parameters import Chain, Parameter, Real, Variable
 Codes = tuple[Any, ...]
 Configuration = dict[str, Any]
 TRIES = 10_000
+ENUMERABLE = 100_000
+"""Number of configurations up to which those that satisfy `where` are listed."""
+
+
+_UNNAMED = -1
+"""Code of all values of a variable that no condition names."""
 
 
 class Space:
@@ -69,6 +75,7 @@ class Space:
         if where is not None and not callable(where):
             raise ConfigProblems([Problem("space.where", f"{where!r} is not a function")])
         self.where = where
+        self._is_rare = False  # whether samples hardly ever satisfy `where`
         self.derived: dict[str, Callable[[Configuration], Any]] = dict(derived or {})
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
@@ -208,20 +215,40 @@ class Space:
         """Draw the codes of a configuration that satisfies `where`.
 
         Raises:
-            ConfigError: none of `TRIES` samples satisfies `where`.
+            ConfigError: none of `TRIES` samples satisfies `where`, and the space is too large to
+                list all configurations.
         """
-        for _ in range(TRIES):
+        for _ in range(0 if self._is_rare else TRIES):
             codes: list[Any] = [None] * len(self._kinds)
             for i in self.order:
                 if self.active(i, codes):
                     codes[i] = self._kinds[i].sample(rng)
             if self.allows(codes):
                 return tuple(codes)
+        if self.size <= ENUMERABLE:
+            self._is_rare = True
+            if self.all_codes:
+                return rng.choice(self.all_codes)
+            raise ConfigError(
+                f"none of {self.size} configurations satisfies `where`", where="space"
+            )
         raise ConfigError(
             f"none of {TRIES} samples satisfies `where`",
             where="space",
             fix="compute one variable of an equality: Space(..., derived={NAME: function})",
         )
+
+    @cached_property
+    def all_codes(self) -> list[Codes]:
+        """All distinct configurations of a finite space that satisfy `where`."""
+        prefixes: list[list[Any]] = [[None] * len(self._kinds)]
+        for i in self.order:
+            grown = []
+            for codes in prefixes:
+                options = range(int(self._kinds[i].levels)) if self.active(i, codes) else [None]
+                grown += [[*codes[:i], option, *codes[i + 1 :]] for option in options]
+            prefixes = grown
+        return [tuple(codes) for codes in prefixes if self.allows(codes)]
 
     def mutate_codes(self, codes: Sequence[Any], rng: random.Random) -> Codes:
         """Return codes that differ in one variable and in the variables conditional on it."""
@@ -363,10 +390,17 @@ class Space:
             sizes = [self._kinds[i].levels for i in free if self.active(i, codes)]
             return math.prod(sizes)
         i = controls[at]
-        options = range(int(self._kinds[i].levels)) if self.active(i, codes) else [None]
+        # Values that no condition names are alike: an integer may have too many to enumerate.
+        named = sorted(
+            {c for some in self.conditions for j, allowed in some if j == i for c in allowed}
+        )
+        unnamed = int(self._kinds[i].levels) - len(named)
+        options: list[tuple[Any, int]] = [(None, 1)]
+        if self.active(i, codes):
+            options = [*((code, 1) for code in named), *([(_UNNAMED, unnamed)] if unnamed else [])]
         total: int | float = 0
-        for option in options:
+        for option, weight in options:
             codes[i] = option
-            total += self._count(controls, free, codes, at + 1)
+            total += weight * self._count(controls, free, codes, at + 1)
         codes[i] = None
         return total

@@ -278,7 +278,7 @@ class TrialContext:
 def _number(value: Any) -> float:
     if isinstance(value, str | bytes):
         raise TypeError("a string is not a number")
-    return float(value)
+    return float(value.item() if hasattr(value, "item") else value)  # an array of one number
 
 
 def finite_or_none(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -309,7 +309,7 @@ def checked_metrics(result: Any) -> tuple[dict[str, float | None], str, str]:
     named = result if isinstance(result, Mapping) else {"objective": result}
     try:
         numbers = {str(name): _number(value) for name, value in named.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last by tensors
         return {}, "no result", f"the evaluation returned {result!r:.200}, not numbers by name"
     if not numbers:
         return {}, "no result", "the evaluation returned an empty dictionary"

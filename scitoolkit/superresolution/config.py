@@ -265,6 +265,9 @@ class CropConfig(Config):
     Attributes:
         size: {dim: number of nodes}; crops span dims that are not given.
         every: {dim: n}: the low resolution has every n-th node.
+        coarser: factors by which the low resolution is thinned further along the dims of `every`,
+            ascending from 1. Training steps take them in turn and the network is told the spacing,
+            so that it refines nodes of every factor.
         points: number of random nodes of a crop for the regression loss.
         per_epoch: crops per epoch.
         symmetries: data augmentation.
@@ -272,9 +275,18 @@ class CropConfig(Config):
 
     size: dict[str, PositiveInt] = Field(default={})
     every: dict[str, PositiveInt]
+    coarser: list[PositiveInt] = Field(default=[1])
     points: PositiveInt = 4096
     per_epoch: PositiveInt = 400
     symmetries: SymmetryConfig = SymmetryConfig()
+
+    @model_validator(mode="after")
+    def _ascends(self) -> CropConfig:
+        if self.coarser != sorted({1, *self.coarser}):
+            raise ValueError(f"coarser {self.coarser}: distinct factors that ascend from 1")
+        if self.coarser != [1] and not any(n > 1 for n in self.every.values()):
+            raise ValueError("coarser: no dim of every is thinned; leave it out")
+        return self
 
 
 class SuperresolutionConfig(SeededConfig):
@@ -330,6 +342,10 @@ class SuperresolutionConfig(SeededConfig):
             for key, value in refused.items():
                 if value:
                     raise ValueError(f"{key}: needs values in all nodes; leave it or data.mask out")
+        if self.crop.coarser != [1]:
+            for key, stated in {"data.mask": self.data.mask, "spectrum": self.spectrum}.items():
+                if stated:
+                    raise ValueError(f"{key}: is of one resolution; leave it or crop.coarser out")
         if self.model.average and not self.crop.symmetries.mirror:
             raise ValueError("model.average needs crop.symmetries.mirror: means over mirror images")
         return self

@@ -78,18 +78,20 @@ def layout_of(grid: RectilinearGrid, crop: CropConfig, walled: Sequence[str] = (
         # The low resolution of a period of n nodes has n / every nodes and wraps around; that of an
         # open crop has a node at both ends, so that its n - 1 cells have to divide.
         closed = period is not None and size == count
-        if (size if closed else size - 1) % every:
-            good = [n for n in range(2, 33) if (size if closed else size - 1) % n == 0]
-            raise ConfigError(
-                f"every {every}-th of {size} nodes does not "
-                + ("fill the period" if closed else "end at the last"),
-                where=f"crop.every.{dim}",
-                allowed=", ".join(map(str, good)) or "1",
-            )
-        if (size // every if closed else (size - 1) // every + 1) < 2 and every > 1:
-            raise ConfigError(
-                f"every {every}-th of {size} nodes leaves fewer than 2", where=f"crop.every.{dim}"
-            )
+        for factor in crop.coarser if every > 1 else ():
+            step, where = every * factor, f"crop.every.{dim}" if factor == 1 else "crop.coarser"
+            if (size if closed else size - 1) % step:
+                good = [n for n in range(2, 33) if (size if closed else size - 1) % n == 0]
+                raise ConfigError(
+                    f"every {step}-th of {size} nodes along {dim} does not "
+                    + ("fill the period" if closed else "end at the last"),
+                    where=where,
+                    allowed=", ".join(map(str, good)) or "1",
+                )
+            if (size // step if closed else (size - 1) // step + 1) < 2:
+                raise ConfigError(
+                    f"every {step}-th of {size} nodes along {dim} leaves fewer than 2", where=where
+                )
         sizes.append(size)
         everies.append(every)
     whole = tuple(s == n for s, n in zip(sizes, grid.shape, strict=True))

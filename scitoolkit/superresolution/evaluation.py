@@ -117,6 +117,28 @@ def evaluate(
     )
 
 
+def add_coarser(
+    results: Results, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str
+) -> None:
+    """Add R² of the coarser resolutions of a training, as `r2_FIELD_coarserN`, and a table."""
+    surrogate = surrogate.in_box(dataset, source)
+    rows: list[list[float | int | str | None]] = []
+    for factor in surrogate.header.coarser[1:]:
+        case = Case.of(surrogate.thinned(factor), dataset, source)
+        predictions = {
+            MODEL: case.predict(surrogate),
+            LINEAR: interpolate(case.low, case.every, case.closed, "linear"),
+            CUBIC: interpolate(case.low, case.every, case.closed, "cubic"),
+        }
+        for name, values in predictions.items():
+            scores = {f: number(r2) for f, (r2, _) in case.scores(values).items()}
+            end = "" if name == MODEL else f"_{name}"
+            results.metrics.update({f"r2_{f}_coarser{factor}{end}": r for f, r in scores.items()})
+            rows.append([factor, _size(case.low.shape[1:]), name, *scores.values()])
+    columns = ["factor", "nodes", "prediction", *(f"R² {f}" for f in surrogate.header.fields)]
+    results.tables.append(Table(title="Coarser resolutions", columns=columns, rows=rows))
+
+
 def measure_gains(
     surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str
 ) -> WaveGains:

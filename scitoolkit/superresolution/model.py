@@ -48,6 +48,8 @@ class MeshfreeFlowNet(nn.Module):
         periods: length of each periodic dim, None for others.
         extents: (low, high) of the training domain of each dim with a coordinate channel, None for
             others.
+        spacings: distance of the low-resolution nodes along each dim whose distance varies, from
+            which a channel with log2 of the ratio is made; None for others.
         mean: (fields,) of the training data, physical units.
         std: (fields,) likewise.
         weights: blending of the corners of a cell.
@@ -68,6 +70,7 @@ class MeshfreeFlowNet(nn.Module):
         *,
         periods: Sequence[float | None],
         extents: Sequence[tuple[float, float] | None],
+        spacings: Sequence[float | None] = (),
         mean: Tensor,
         std: Tensor,
         weights: Weights = "linear",
@@ -78,6 +81,7 @@ class MeshfreeFlowNet(nn.Module):
         self.decoder: Decoder = decoder
         self.periods: tuple[float | None, ...] = tuple(periods)
         self.extents: tuple[tuple[float, float] | None, ...] = tuple(extents)
+        self.spacings: tuple[float | None, ...] = tuple(spacings)
         self.weights: Weights = weights
         self.interpolate = interpolate
         self.register_buffer("mean", mean.float())
@@ -114,7 +118,7 @@ class MeshfreeFlowNet(nn.Module):
         return fine
 
     def _coordinate_channels(self, x: Tensor, nodes: Sequence[Tensor]) -> list[Tensor]:
-        """Return the coordinates of dims with an extent, scaled to [-1, 1]."""
+        """Return coordinates of dims with an extent, in [-1, 1], and log2 of relative spacings."""
         channels = []
         for dim, (extent, along) in enumerate(zip(self.extents, nodes, strict=True)):
             if extent is not None:
@@ -123,6 +127,12 @@ class MeshfreeFlowNet(nn.Module):
                 shape = [len(along), 1, *[1] * len(self.periods)]
                 shape[dim + 2] = along.shape[1]
                 channels.append(scaled.to(x.dtype).view(shape).expand(-1, -1, *x.shape[2:]))
+        for dim, spacing in enumerate(self.spacings):
+            if spacing is not None:
+                along = nodes[dim]
+                ratio = (along[:, -1] - along[:, 0]) / ((along.shape[1] - 1) * spacing)
+                shape = [len(along), 1, *[1] * len(self.periods)]
+                channels.append(ratio.log2().to(x.dtype).view(shape).expand(-1, -1, *x.shape[2:]))
         return channels
 
     def query(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:

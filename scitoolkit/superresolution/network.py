@@ -31,6 +31,8 @@ class Header:
         constants: {name: value} for equations.
         used: names of the constants that occur in the equations of the training.
         mirrors: {dim: fields that change sign when the dim is reversed}.
+        coarser: factors of further thinning that the model was trained on.
+        factor: that of `layout` and `spacing`.
     """
 
     fields: tuple[str, ...]
@@ -45,6 +47,8 @@ class Header:
     constants: Mapping[str, float]
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     used: tuple[str, ...] = ()
+    coarser: tuple[int, ...] = (1,)
+    factor: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON types."""
@@ -74,6 +78,22 @@ class Header:
         return tuple(
             w and p is not None for w, p in zip(self.layout.whole, self.periods, strict=True)
         )
+
+    @property
+    def reference(self) -> tuple[float | None, ...]:
+        """Spacing of the low resolution of factor 1; None where the model has only one."""
+        return tuple(
+            spacing / self.factor if len(self.coarser) > 1 and every > 1 else None
+            for spacing, every in zip(self.spacing, self.layout.every, strict=True)
+        )
+
+    def thinned(self, factor: int) -> Header:
+        """Return the header of the low resolution of another factor."""
+        change = [factor / self.factor if every > 1 else 1.0 for every in self.layout.every]
+        every = tuple(round(n * c) for n, c in zip(self.layout.every, change, strict=True))
+        spacing = tuple(n * c for n, c in zip(self.spacing, change, strict=True))
+        layout = replace(self.layout, every=every)
+        return replace(self, layout=layout, spacing=spacing, factor=factor)
 
 
 def _tuples(value: Any) -> Any:
@@ -112,12 +132,13 @@ class FieldNetwork(MeshfreeFlowNet):
             extent if walled else None
             for extent, walled in zip(header.extents, header.layout.walled, strict=True)
         ]
-        channels_in = count + sum(e is not None for e in extents)
+        channels_in = count + sum(e is not None for e in (*extents, *header.reference))
         super().__init__(
             build_encoder(config.encoder, channels_in, header.dims, closed),
             Decoder(len(header.dims), config.encoder.channels, count, **config.decoder.arguments()),
             periods=[p if c else None for p, c in zip(header.periods, closed, strict=True)],
             extents=extents,
+            spacings=header.reference,
             mean=torch.zeros(count),
             std=torch.ones(count),
             weights=config.blend,
@@ -128,6 +149,13 @@ class FieldNetwork(MeshfreeFlowNet):
 
     def in_box(self, periods: Sequence[float | None]) -> FieldNetwork:
         """Return the network with the same weights and other periods."""
-        other = FieldNetwork(replace(self.header, periods=tuple(periods)), self.config)
+        return self._with(replace(self.header, periods=tuple(periods)))
+
+    def thinned(self, factor: int) -> FieldNetwork:
+        """Return the network with the same weights for the low resolution of another factor."""
+        return self._with(self.header.thinned(factor))
+
+    def _with(self, header: Header) -> FieldNetwork:
+        other = FieldNetwork(header, self.config)
         other.load_state_dict(self.state_dict())
         return other.train(self.training)

@@ -76,6 +76,7 @@ def header_of(
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
         used=tuple(used_constants(pde)) if pde else (),
+        coarser=tuple(config.crop.coarser),
     )
 
 

@@ -185,6 +185,8 @@ class SuperresolutionStages(Stages):
             boundary_weight=config.boundary_weight,
             fields=header.fields,
             dims=header.dims,
+            coarser=header.coarser,
+            thinned=[axis for axis, n in enumerate(header.reference) if n is not None],
         )
 
     def loader(
@@ -276,10 +278,15 @@ def _scored(
     for number in range(len(data)) if rows is None else _numbers(rows):
         name = data.label(number) if len(data) > 1 else Path(data.where).name
         dataset = data.dataset(number)
-        if facts is not None:
-            dataset = as_trained(dataset, facts, fields, name)
         valid = partial(valid_nodes, data)
-        scored.append(evaluation.evaluate(surrogate, dataset, config, name, gains, valid))
+        if facts is not None:
+            stored, dataset = dataset, as_trained(dataset, facts, fields, name)
+            suspect = config.data.allow_suspect
+            surrogate.require_familiar(stored, dataset, name, valid, suspect=suspect)
+        one = evaluation.evaluate(surrogate, dataset, config, name, gains, valid)
+        if len(surrogate.header.coarser) > 1:
+            evaluation.add_coarser(one.results, surrogate, dataset, name)
+        scored.append(one)
     results = evaluation.over_simulations([one.results for one in scored], fields)
     return results, scored[0].maps
 
@@ -293,14 +300,33 @@ def predict_file(directory: Path, source: Path, output: Path) -> None:
     data = open_checked(stages, trained.config, source, trained.facts)
     try:
         head = surrogate.header
-        every = dict(zip(head.dims, head.layout.every, strict=True))
-        dataset = as_trained(require_alone(data), trained.facts, head.fields, str(source), every)
-        coarse = surrogate.coarse(dataset, str(source), partial(valid_nodes, data))
+        stored, valid = require_alone(data), partial(valid_nodes, data)
+        dataset = _converted(stored, trained.facts, head, str(source))
+        suspect = trained.config.data.allow_suspect
+        surrogate.require_familiar(stored, dataset, str(source), valid, suspect=suspect)
+        coarse = surrogate.coarse(dataset, str(source), valid)
         about = {"model": trained.folder.digest(), "file": identity(source)}
         gains = WaveGains.load(trained.folder.path)
         stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)
     finally:
         close(data)
+
+
+def _converted(dataset: xr.Dataset, trained: DataFacts, head: Header, where: str) -> xr.Dataset:
+    """Return coarse fields in the units of the training, of any resolution that it had.
+
+    Raises:
+        DataError: as `as_trained` for the finest resolution, if it does for all.
+    """
+    first: DataError | None = None
+    for factor in head.coarser:
+        every = dict(zip(head.dims, head.thinned(factor).layout.every, strict=True))
+        try:
+            return as_trained(dataset, trained, head.fields, where, every)
+        except DataError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _cache(config: SuperresolutionConfig) -> Path:

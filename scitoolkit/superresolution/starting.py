@@ -75,4 +75,5 @@ def _meaning(network: FieldNetwork) -> dict[str, Any]:
         "data.walled": head.layout.walled,
         "data.periodic": head.closed,
         "crop.every": head.layout.every,
+        "crop.coarser": head.coarser,
     }

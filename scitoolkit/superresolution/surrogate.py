@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,19 @@ from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.io.familiar import warn_if_far
+from scitoolkit.core.units import stated_unit
+from scitoolkit.io.familiar import UsualValues, refuse_marks, require_familiar
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import ModelConfig
 from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.equations import PDE
-from scitoolkit.superresolution.grid import RectilinearGrid, grid_of, numeric_attributes, values_of
+from scitoolkit.superresolution.grid import (
+    RectilinearGrid,
+    grid_of,
+    numeric_attributes,
+    oriented,
+    values_of,
+)
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.mirrors import EncodedMirrors, Reflection, reflections
 from scitoolkit.superresolution.network import FieldNetwork, Header
@@ -126,6 +134,24 @@ class SuperresolutionSurrogate:
             return self
         return SuperresolutionSurrogate(joined([m.in_box(periods) for m in self.members]))
 
+    def thinned(self, factor: int) -> SuperresolutionSurrogate:
+        """Return the model for the low resolution of one of the factors of `crop.coarser`."""
+        if factor == self.header.factor:
+            return self
+        return SuperresolutionSurrogate(joined([m.thinned(factor) for m in self.members]))
+
+    def _of_spacing(self, grid: RectilinearGrid) -> SuperresolutionSurrogate:
+        """Return the model for the trained resolution that is nearest to that of a grid."""
+        ratios = [
+            np.log(np.diff(nodes).mean() / reference)
+            for nodes, reference in zip(grid.nodes, self.header.reference, strict=True)
+            if reference is not None and len(nodes) > 1
+        ]
+        if not ratios:
+            return self
+        mean = np.mean(ratios)
+        return self.thinned(min(self.header.coarser, key=lambda f: abs(np.log(f) - mean)))
+
     def coarse(
         self,
         dataset: xr.Dataset,
@@ -146,7 +172,8 @@ class SuperresolutionSurrogate:
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, where)
-        valid = valid_on(grid)
+        surrogate = surrogate._of_spacing(grid)
+        head, valid = surrogate.header, valid_on(grid)
         values = values_of(dataset, head.fields, grid, where, True if valid is None else valid)
         if valid is not None:
             values = filled(values, valid)
@@ -158,16 +185,55 @@ class SuperresolutionSurrogate:
                 raise DataError(
                     f"{count} nodes along {dim}", where=where, allowed=f"{fewest} or more"
                 )
-        self._warn_of_spacing(grid, where)
+        surrogate._warn_of_spacing(grid, where)
         self._warn_of_constants(dataset, where)
-        trained = {
-            name: (float(mean), float(std))
-            for name, mean, std in zip(
-                head.fields, self.members[0].mean, self.members[0].std, strict=True
+        usual = {name: replace(one, unit="") for name, one in self._usual_values().items()}
+        require_familiar(dict(zip(head.fields, values, strict=True)), usual, {}, where)
+        return QueryableField(surrogate, grid, values, valid)
+
+    def _usual_values(self) -> dict[str, UsualValues]:
+        """Return the values of each field in the training, in its unit."""
+        head, member = self.header, self.members[0]
+        return {
+            name: UsualValues(float(mean), float(std), "" if unit == "1" else unit)
+            for name, unit, mean, std in zip(
+                head.fields, head.units, member.mean, member.std, strict=True
             )
         }
-        warn_if_far(dict(zip(head.fields, values, strict=True)), trained, where)
-        return QueryableField(surrogate, grid, values, valid)
+
+    def require_familiar(
+        self,
+        stored: xr.Dataset,
+        converted: xr.Dataset,
+        where: str,
+        valid_on: Callable[[RectilinearGrid], Array | None] = lambda grid: None,
+        *,
+        suspect: bool = False,
+    ) -> None:
+        """Refuse undeclared marks of missing values, and far values without a unit.
+
+        Args:
+            stored: the fields in the units of the file.
+            converted: the fields in the units of the training.
+            where: the file, for messages.
+            valid_on: returns the valid nodes of a grid; None if all are valid.
+            suspect: accept marks, as the training did.
+
+        Raises:
+            DataError: there are such values.
+        """
+        head = self.in_box(converted, where).header
+        periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
+        grid = grid_of(converted, head.fields, head.dims, periodic, where)
+        valid = valid_on(grid)
+        for name, usual in self._usual_values().items():
+            values = oriented(stored[name], grid).values
+            values = values if valid is None else values[np.broadcast_to(valid, values.shape)]
+            values = values[np.isfinite(values)]
+            if not suspect:
+                refuse_marks(values, f"{where}: variable {name}")
+            if values.size and not (stated := stated_unit(stored[name].attrs)):
+                require_familiar({name: values}, {name: usual}, {name: stated}, where)
 
     def _warn_of_spacing(self, grid: RectilinearGrid, where: str) -> None:
         for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):

@@ -77,6 +77,8 @@ class SuperresolutionTask:
         boundary_weight: weight of their loss.
         fields: names of the channels.
         dims: names of the coordinates.
+        coarser: factors of further thinning, of which each optimizer step has one, in turn.
+        thinned: axes of the dims that they thin.
 
     Raises:
         ConfigError: a residual loss with an activation that is not smooth enough.
@@ -92,8 +94,11 @@ class SuperresolutionTask:
         boundary_weight: float = 0.0,
         fields: Sequence[str] = (),
         dims: Sequence[str] = (),
+        coarser: Sequence[int] = (1,),
+        thinned: Sequence[int] = (),
     ) -> None:
         self.model: nn.Module = model
+        self._coarser, self._axes, self._step = tuple(coarser), tuple(thinned), 0
         self.kind: str = loss
         # Whether this optimizer step is in `steps_seen`; None without a trainer: each loss counts.
         self._counted: bool | None = None
@@ -112,6 +117,8 @@ class SuperresolutionTask:
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """Return the loss and its parts."""
+        # By the step, so that all processes, accumulated batches and closures have the same.
+        batch = self._thinned(batch, self._coarser[self._step % len(self._coarser)])
         streams, residuals = self._predict(batch)
         error = (streams - batch["values"]) / self._model.std
         regression = self._norm(error)
@@ -128,10 +135,27 @@ class SuperresolutionTask:
         return total, logged
 
     def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
-        """Return `loss`, of the regression only and thus independent of gamma, and `nrmse`."""
-        predicted = self.model(batch["low"], _nodes(batch), batch["points"])[0]
-        error = (predicted - batch["values"]) / self._model.std
+        """Return `loss`, of the regression only and thus independent of gamma, and `nrmse`.
+
+        With several resolutions these are over all of them.
+        """
+        errors = []
+        for factor in self._coarser:
+            thin = self._thinned(batch, factor)
+            predicted = self.model(thin["low"], _nodes(thin), batch["points"])[0]
+            errors.append((predicted - batch["values"]) / self._model.std)
+        error = torch.stack(errors)
         return {"loss": self._norm(error), "nrmse": error.square().mean().sqrt()}
+
+    def _thinned(self, batch: Batch, factor: int) -> Batch:
+        """Return a batch whose low resolution has every `factor`-th node."""
+        if factor == 1:
+            return batch
+        every = slice(None, None, factor)
+        axes = range(batch["low"].ndim - 2)
+        low = batch["low"][(..., *(every if a in self._axes else slice(None) for a in axes))]
+        nodes = {f"nodes_{a}": batch[f"nodes_{a}"][:, every] for a in self._axes}
+        return {**batch, "low": low, **nodes}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of crops."""
@@ -167,8 +191,10 @@ class SuperresolutionTask:
         """Receive the progress, before every optimizer step and every validation.
 
         The warm-up counts optimizer steps: batches that a step accumulates, the evaluations of a
-        closure and measurements of memory are losses of the same step.
+        closure and measurements of memory are losses of the same step. So is the resolution, which
+        is the finest without a trainer.
         """
+        self._step = progress.step
         if self.physics is not None and self.physics.config.warmup_steps:
             self._model.steps_seen.fill_(progress.step)
             self._counted = False

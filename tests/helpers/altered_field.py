@@ -109,6 +109,10 @@ REFUSED = {
 EQUAL = {
     "kelvin": unit("K", lambda u: u + 273.15),
     "celsius": unit("celsius"),
+    "degrees C": unit("degrees C"),
+    "kelvin in the attribute unit": lambda d: d.assign(
+        u=(d.u + 273.15).drop_attrs().assign_attrs(unit="K")
+    ),
     "fahrenheit": unit("degF", lambda u: u * 1.8 + 32),
     "no unit": unit(""),
     "dates of whole seconds": lambda d: d.assign_coords(time=d.time.values.astype("M8[s]")),

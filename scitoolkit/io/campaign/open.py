@@ -377,7 +377,7 @@ class _SimulationArray(BackendArray):
             if len(run)
         ]
         empty = np.empty((0, *(box.stop - box.start for box, _ in boxes)), self.dtype)
-        values = np.concatenate(parts or [empty])
+        values = np.concatenate(parts or [empty]).astype(self.dtype, copy=False)
         if len(wanted) != len(distinct) or (inverse != np.arange(len(wanted))).any():
             values = values[inverse]
         # From the last axis on: an integer removes its axis, which would shift those behind it.

@@ -41,7 +41,7 @@ class CampaignRows(RowSet):
         first: index of the first component of a row along each COMPONENT axis.
 
     Raises:
-        DataError: files store values of different types.
+        DataError: some files store complex numbers and some real ones.
     """
 
     def __init__(
@@ -65,15 +65,17 @@ class CampaignRows(RowSet):
         )
         self.units: str = self.array.units
         self._find_kinds()
-        self.dtype = self.packings[0].result
+        # Files may store one variable in several types; packed values are read as real numbers.
+        self.dtype: np.dtype = np.result_type(*(p.result for p in self.packings))
         self.row_nbytes: int = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
         for number, packing in enumerate(self.packings):
-            if packing.result != self.dtype:
+            if (packing.result.kind == "c") != (self.dtype.kind == "c"):
                 segment = int(np.flatnonzero(self.kind == number)[0])
                 raise DataError(
-                    f"values of type {packing.result}",
+                    f"real numbers beside complex ones ({self.dtype}) of other files",
                     where=f"{campaign.segments.path(segment)}: variable {path}",
-                    allowed=f"{self.dtype}, as in {campaign.segments.path(0)}",
+                    allowed="complex numbers in all files, or in none",
+                    fix=f"ds.assign({path}=ds[{path!r}].astype(complex))",
                 )
 
     def _find_kinds(self) -> None:

@@ -409,6 +409,9 @@ def _require_same(
             f"axes {dict(zip(found.roles, found.shape, strict=False))}",
             where=where,
             allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, as in {first.path}",
+            fix="write all files with one order of dims: ds.transpose(...)"
+            if sorted(found.roles) == sorted(expected.roles) and found.roles != expected.roles
+            else "the same dims in all files",
         )
     if found.units != expected.units and not same_unit(found.units, expected.units):
         raise DataError(

@@ -81,7 +81,7 @@ def _dims(header: FileHeader, variables: Mapping[str, Told]) -> dict[str, Told]:
                 value = coordinates[dim][attribute]
                 told[dim] = Told(role, f"{attribute} {value} of its coordinate")
             elif role == "space":
-                told.setdefault(dim, Told(role, "neither attributes nor its name say more"))
+                told.setdefault(dim, Told(role, "elimination: nothing says more"))
             else:
                 told.setdefault(dim, Told(role, "its name"))
     return told

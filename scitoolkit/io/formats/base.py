@@ -19,6 +19,7 @@ from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 from scitoolkit.io.missing_attributes import FILLS, missing_numbers, number_of
+from scitoolkit.io.table import is_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -437,7 +438,15 @@ def unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _not_recognised(path: Path, known: list[type[Format]]) -> DataError:
-    names = ", ".join(member.name for member in known)
+    names = ", ".join(m.name for m in known if m.name != "xarray")
+    names += ", formats of installed engines of xarray"
+    if is_table(path):
+        return DataError(
+            "a table of series, not fields on a grid",
+            where=str(path),
+            allowed=names,
+            fix=f"scitoolkit init forecast {path.name}: forecasts read .csv and .tsv",
+        )
     for member in known:
         if advice := member.advice(path):
             return DataError(advice[0], where=str(path), allowed=names, fix=advice[1])

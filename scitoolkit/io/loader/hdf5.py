@@ -22,6 +22,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.coordinates import filter_fix
 from scitoolkit.io.loader import filters
 from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
@@ -473,7 +474,7 @@ class LibraryReader(CopyingReader):
                 values = _through_library(dataset, self.layout, first, last)
         except (OSError, RuntimeError, KeyError) as error:
             text = " ".join(str(error).split())
-            raise DataError(f"cannot be read ({text})", where=where, fix=_plugin(text)) from None
+            raise DataError(f"cannot be read ({text})", where=where, fix=filter_fix(text)) from None
         # Again after the read: of a file that shrank meanwhile the library returns zeros.
         self.check()
         # HDF5 does not report its reads; this is the minimum.
@@ -501,8 +502,3 @@ class LibraryReader(CopyingReader):
         for file in (self.file, *self.behind):
             if file is not None:
                 file.check()
-
-
-def _plugin(text: str) -> str:
-    missing = "filter" in text and ("not available" in text or "plugin" in text)
-    return "pip install hdf5plugin" if missing else ""

@@ -24,11 +24,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from scitoolkit.core.errors import ConfigError, ScitoolkitError
-from scitoolkit.search.space import Codes, Space
+from scitoolkit.search.space import ENUMERABLE, Codes, Space
 from scitoolkit.search.trial import Trial
 
 Feasible = Callable[[Codes], bool]
 _TRIES = 2_000
+_FEW = 20
+"""Attempts after which it is worth asking whether all configurations were evaluated."""
 
 
 class SpaceExhausted(ScitoolkitError):
@@ -132,11 +134,13 @@ class Strategy(ABC):
         for attempt in range(_TRIES):
             codes = draw() if attempt < _TRIES // 2 else self.space.sample_codes(rng)
             if codes in self.seen:
+                if attempt == _FEW and self._all_seen:
+                    break
                 continue
             if self.feasible(codes):
                 return codes
             refused += 1
-        if len(self.seen) < self.space.size <= 100_000 and (left := self._enumerate(rng)):
+        if len(self.seen) < self.space.size <= ENUMERABLE and (left := self._enumerate(rng)):
             return left
         if refused > _TRIES // 2 and not self.seen:
             raise ConfigError(
@@ -150,18 +154,12 @@ class Strategy(ABC):
         )
 
     def _enumerate(self, rng: random.Random) -> Codes | None:
-        left = [c for c in all_codes(self.space) if c not in self.seen and self.feasible(c)]
+        left = [c for c in self.space.all_codes if c not in self.seen and self.feasible(c)]
         return rng.choice(left) if left else None
 
-
-def all_codes(space: Space) -> list[Codes]:
-    """Return all distinct configurations of a finite space that satisfy `where`."""
-    prefixes: list[list[Any]] = [[None] * len(space.variables)]
-    kinds = list(space.variables.values())
-    for i in space.order:
-        grown = []
-        for codes in prefixes:
-            options = range(int(kinds[i].levels)) if space.active(i, codes) else [None]
-            grown += [[*codes[:i], option, *codes[i + 1 :]] for option in options]
-        prefixes = grown
-    return [tuple(codes) for codes in prefixes if space.allows(codes)]
+    @property
+    def _all_seen(self) -> bool:
+        """Whether no new configuration of a small space satisfies `where`, which few may do."""
+        if self.space.where is None or self.space.size > ENUMERABLE:
+            return False
+        return all(codes in self.seen for codes in self.space.all_codes)

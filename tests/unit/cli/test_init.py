@@ -116,6 +116,23 @@ def test_a_land_mask_is_no_input_but_a_depth_is(tmp_path):
     assert "  steps: 2000\n" in text
 
 
+@pytest.mark.parametrize(
+    ("shape", "network"),
+    [
+        ((64, 96), "{name: unet, widths: [64, 96, 128], patch: 2}"),
+        ((64, 95), "{name: unet, widths: [32, 64, 96, 128]}"),  # no whole patches
+        ((32, 96), "{name: unet, widths: [32, 64, 96]}"),
+    ],
+)
+def test_large_fields_of_two_dims_are_merged_in_patches(tmp_path, shape, network):
+    values = np.random.default_rng(0).random((12, *shape), dtype="f4")
+    data = xr.Dataset({"u": (("time", "y", "x"), values)}, coords={"time": np.arange(12.0)})
+    data.to_netcdf(tmp_path / "flow.nc", engine="h5netcdf")
+    path = start("emulate", tmp_path, str(tmp_path / "flow.nc"))
+    assert f"model: {network}\n" in path.read_text()
+    assert api.check(path)
+
+
 def test_a_volume_has_fewer_steps_and_names_each_dim(tmp_path):
     values = np.random.default_rng(0).random((40, 32, 32, 32), dtype="f4")
     data = xr.Dataset({"u": (("time", "z", "y", "x"), values)}, coords={"time": np.arange(40.0)})
@@ -153,3 +170,26 @@ def test_what_is_missing_is_told(arguments, told, tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     assert run_cli(["init", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["init", "emulate"], ["init", "compress"], ["inspect"]])
+def test_a_table_of_series_is_for_forecasts(tmp_path, capsys, command):
+    (tmp_path / "flow.csv").write_text("time,u\n0,1\n1,2\n")
+    assert run_cli([*command, str(tmp_path / "flow.csv")]) == 3
+    assert "Fix: scitoolkit init forecast flow.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["emulate", "forecast"])
+def test_a_field_behind_a_filter_that_is_not_there_has_a_remedy(tmp_path, capsys, task):
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        values = np.random.default_rng(0).normal(size=(20, 8, 8))
+        created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        created.set_chunk((20, 8, 8))
+        created.set_filter(40000, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple(values.shape)
+        stored = h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F64LE, space, dcpl=created)
+        stored.write_direct_chunk((0, 0, 0), values.tobytes(), 0)
+    out = tmp_path / "my.yaml"
+    if run_cli(["init", task, str(tmp_path / "u.h5"), "-o", str(out)]) == 0:
+        run_cli(["run", str(out), "--dry-run"])
+    assert "scitoolkit decompress IN OUT" in capsys.readouterr().err

@@ -16,6 +16,7 @@ import torch
 from small_disk import files_up_to
 
 import scitoolkit
+from scitoolkit import api
 from scitoolkit.cli import main
 from scitoolkit.cli._options import print_json
 from scitoolkit.cli.main import run_cli
@@ -37,12 +38,14 @@ def cli(capsys, *arguments: str) -> tuple[int, str, str]:
     ("arguments", "code", "message"),
     [
         (["rnu"], 2, "scitoolkit run"),
+        (["compare"], 2, "Fix: scitoolkit runs compare"),
         (["run"], 2, "Missing argument"),
         (["run", "a", "--nproc", "0"], 2, "--nproc"),
         (["run", "no_such_workflow"], 2, "no workflow"),
         (["validate", "nope.yaml"], 2, "no such file"),
         (["ls", "model"], 2, "datasets, surrogates, workflows"),
         (["show", "nothing_called_this"], 2, "nothing called"),
+        (["cp", "sst_forcast", "x"], 2, "Fix: scitoolkit cp workflows/sst_forecast x"),
         (["inspect", "nope.nc"], 3, "no such file"),
         (["evaluate", "nope"], 2, "no run directory or surrogate"),
         (["report", "."], 3, "not a run directory"),
@@ -305,3 +308,10 @@ def test_waiting_threads_spin_shortly_unless_the_environment_states_how_they_wai
         [sys.executable, "-c", code], env=unset | stated, capture_output=True, text=True
     )
     assert done.stdout.strip() == f"{spins} False", done.stderr
+
+
+def test_a_dry_run_ends_with_the_duration_of_the_training(monkeypatch, capsys):
+    facts = {"units": {"u": "K"}, "training": "2000 steps, about 8 min", "loader": {"samples": 1}}
+    monkeypatch.setattr(api, "check", lambda *_: facts)
+    assert run_cli(["run", "emulator.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "training: 2000 steps, about 8 min"

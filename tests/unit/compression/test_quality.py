@@ -61,3 +61,11 @@ def test_missing_points_do_not_count(field):
 def test_what_is_not_defined_is_none():
     found = quality(np.zeros(5), np.zeros(5), np.zeros(5, bool))
     assert [found[name] for name in NAMES] == [None, 0.0, None, None, None]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_waves_without_power_do_not_count_in_the_spectrum(dtype):
+    at = np.arange(64) * 2 * np.pi / 64
+    wave = (290 + np.sin(at)[:, None] * np.cos(at)).astype(dtype)
+    noisy = wave + np.random.default_rng(0).uniform(-1e-3, 1e-3, wave.shape).astype(dtype)
+    assert quality(wave, noisy, none_missing(wave))["spectrum"] < 0.01

@@ -57,6 +57,7 @@ CHANGES = {
     "unit unknown": (with_variable(units=""), "warning"),
     "complex": (with_variable(kind="complex"), "error"),
     "components": (with_variable(shape=(3,)), "error"),
+    "constant along a dim": (with_variable(dims=("lat", "lon")), "error"),
     "order of dims": (with_variable(dims=("time", "lon", "lat")), "convert"),
     "step": (with_dim(TIME, step=Step(3600.0, "s", 3600.0, 3600.0)), "error"),
     "step in months": (with_dim(TIME, step=Step(1.0, "month", 1.0, 1.0)), "error"),

@@ -213,9 +213,15 @@ def test_a_surrogate_is_published_loaded_and_applied(tmp_path, monkeypatch, caps
     assert surrogate.predict(series, tmp_path / "out.nc").is_file()
     capsys.readouterr()
     assert run_cli(["publish", "sst_forecast", "ocean", "--to", str(index)]) == 2
-    assert "names no version" in capsys.readouterr().err
+    assert "names no version. Allowed: NAME@VERSION. Fix: ocean@1.0" in capsys.readouterr().err
     assert run_cli(["evaluate", "ocean@2"]) == 2
     assert "no version '2' of ocean" in capsys.readouterr().err
+    path = surrogate.path / "config.yaml"
+    lines = path.read_text().splitlines()
+    own = [f"{s.partition(':')[0]}: my.nc" if s.strip().startswith("path:") else s for s in lines]
+    path.write_text("\n".join(own))
+    assert run_cli(["evaluate", "ocean@1.0"]) == 3
+    assert "my.nc: no such file. Fix: --data FILE" in capsys.readouterr().err
 
 
 def test_a_run_gets_a_card_with_data_metrics_date_and_device(tmp_path):

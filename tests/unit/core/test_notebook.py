@@ -7,6 +7,7 @@ import sys
 import types
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from scitoolkit.core.config import Config
@@ -121,6 +122,14 @@ def simulated_shell(monkeypatch, name: str) -> None:
     shell = type(name, (), {})()
     module = types.SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", module)
+
+
+def test_numbers_of_numpy_have_four_digits():
+    cells = [np.float32(1 / 3), np.float64(1 / 3), np.float32("nan"), np.int64(3), True]
+    assert html_table(["a"], [cells]).count("<td>0.3333</td>") == 2
+    assert html_table(["a"], [cells]).endswith(
+        "<td>–</td><td>3</td><td>True</td></tr></tbody></table>"
+    )
 
 
 def test_a_notebook_is_recognised_by_its_shell(monkeypatch):

@@ -19,6 +19,15 @@ from scitoolkit.core.units import same_unit
         ("MPa", "mPa", 1.0, 1e9),
         ("meV", "eV", 1.0, 1e-3),
         ("eV/Angstrom", "eV/nm", 1.0, 10.0),
+        ("deg F", "degC", 212.0, 100.0),
+        ("ppb", "ppm", 400.0, 0.4),
+        ("knots", "m s-1", 3600.0, 1852.0),
+        ("kilometers per hour", "m/s", 3.6, 1.0),
+        ("hectopascals", "mbar", 3.0, 3.0),
+        ("MPA", "Pa", 1.0, 1e6),
+        ("1/h", "s-1", 3600.0, 1.0),
+        ("feet", "inches", 1.0, 12.0),
+        ("%", "(0 - 1)", 50.0, 0.5),
     ],
 )
 def test_values(found, wanted, value, expected):
@@ -37,6 +46,9 @@ def test_values(found, wanted, value, expected):
         ("furlong", "m"),
         ("degC m", "K m"),
         ("kcal/mol", "eV"),
+        ("kilodegC", "degC"),
+        ("millibananas", "m"),
+        ("milliinm", "m"),
     ],
 )
 def test_no_guess(found, wanted):
@@ -91,6 +103,9 @@ def test_symbols_that_differ_in_case_are_other_units(first, second):
     [
         *[("PA", "Pa"), ("M/S", "m/s"), ("KG M-3", "kg/m3"), ("µS/cm", "uS cm-1"), ("HPA", "hPa")],
         *[("MM", "mm"), ("Kelvin", "K"), ("Pascals", "Pa"), ("SEC", "s"), ("DEG C", "degC")],
+        *[("W m⁻²", "W m-2"), ("m·s⁻¹", "m/s"), ("℃", "degC"), ("metres per second", "m/s")],
+        *[("degrees C", "degC"), ("degree Kelvin", "K"), ("Degrees Celsius", "degC")],
+        *[("1/s", "s-1"), ("1 / (m)", "1 / (m)"), ("per second", "1/s")],
         *[("PSU", "psu"), ("Degrees_North", "degrees_north"), ("siemens m-1", "S/m")],
     ],
 )

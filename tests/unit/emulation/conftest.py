@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-import os
-import signal
-
 import numpy as np
 import pytest
 import xarray as xr
 import yaml
+from stopped_training import train_until
 
 from scitoolkit import api
-from scitoolkit.core.errors import Interrupted
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Callback, Trainer
 
 
 @pytest.fixture
@@ -90,25 +86,6 @@ def trained(wave_job):
 
 
 @pytest.fixture
-def interrupt(monkeypatch):
+def interrupt():
     """Train until a step, at which a SIGTERM arrives."""
-
-    def train(path, step):
-        class Stop(Callback):
-            wants_every_step = True
-
-            def on_step(self, trainer):
-                if trainer.step == step:
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-        original = Trainer.__init__
-
-        def with_stop(self, *arguments, callbacks=(), **options):
-            original(self, *arguments, callbacks=[*callbacks, Stop()], **options)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "__init__", with_stop)
-            with pytest.raises(Interrupted):
-                api.train(path)
-
-    return train
+    return train_until

@@ -86,6 +86,7 @@ def other_at(data: xr.Dataset, row: int) -> xr.Dataset:
 
 EQUAL = {
     "celsius": lambda d: in_unit(d, "degC", 1.0, -273.15),
+    "kelvin in the attribute Units": lambda d: d.assign(t=d.t.drop_attrs().assign_attrs(Units="K")),
     "celsius in words": lambda d: in_unit(d, "degrees Celsius", 1.0, -273.15),
     "fahrenheit": lambda d: in_unit(d, "degF", 1.8, -459.67),
     "kelvin in words": lambda d: in_unit(d, "kelvin", 1.0, 0.0),
@@ -244,9 +245,40 @@ def test_windows_cross_no_missing_times(run, tmp_path):
         scitoolkit.predict(trained, tmp_path / "a.nc", tmp_path / "b.nc", steps=2)
 
 
+UNKNOWN = {
+    "celsius without a unit": (lambda d: in_unit(d, "", 1.0, -273.15), "without a unit"),
+    **{
+        f"{mark:g}": (lambda d, mark=mark: d.assign(t=d.t.where(d.t.lat < 30, mark)), "fill value")
+        for mark in (-999.0, -9999.0, 1e20, 9.96921e36)
+    },
+    "-9999 in celsius": (
+        lambda d: d.assign(t=(d.t - 273.15).where(d.t.lat < 30, -9999.0).assign_attrs(units="C")),
+        "fill value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_values_of_unknown_meaning_are_refused(run, tmp_path, name):
+    change, text = UNKNOWN[name]
+    data = change(field(9))
+    data = data.assign(t=data.t.astype("f4", keep_attrs=True))
+    with pytest.raises(ScitoolkitError, match=text) as error:
+        predicted(run, data, tmp_path)
+    assert "variable t" in str(error.value)
+    with pytest.raises(ScitoolkitError, match=text):
+        scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+
+
+def test_evaluate_refuses_a_mark_in_any_sample(run, tmp_path):
+    data = field(9)
+    data.t.values[11, 2, 3:5] = -9999.0
+    data.to_netcdf(tmp_path / "input.nc", engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match="2 values are -9999"):
+        scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+
+
 FAR = {
-    "celsius without a unit": lambda d: in_unit(d, "", 1.0, -273.15),
-    "a mark of missing values": lambda d: d.assign(t=d.t.where(d.t.lat < 30, -9999.0)),
     "zeros": lambda d: d.assign(t=(0 * d.t).assign_attrs(units="K")),
 }
 
@@ -302,3 +334,32 @@ def test_a_single_numbered_sample(run, tmp_path, unit, number):
 def test_a_grid_from_elsewhere_is_told_by_its_start(run, tmp_path, caplog):
     predicted(run, field(9).assign_coords(lat=("lat", field(9).lat.values + 10, {})), tmp_path)
     assert "lat: 8 cells for 8, 10 wide for 10, from -25 on for -35" in caplog.text
+
+
+def on_circle(data: xr.Dataset) -> xr.Dataset:
+    """Return the data with x as longitudes of a whole circle."""
+    lon = ("lon", np.arange(12) * 30.0, {"units": "degrees_east"})
+    return data.rename(x="lon").assign_coords(lon=lon)
+
+
+def test_longitudes_from_another_meridian_are_the_same_grid(run, tmp_path, caplog):
+    def make(seed):
+        return on_circle(field(seed))
+
+    boundary = {"lon": "circular", "lat": "edge"}
+    emulator = scitoolkit.run(job_on(tmp_path, run, make, boundary=boundary)).path
+    expected = predicted(emulator, make(9), tmp_path)
+    caplog.clear()
+    turned = make(9).assign_coords(lon=make(9).lon.values + 360)
+    actual = predicted(emulator, turned, tmp_path)
+    np.testing.assert_array_equal(actual.t, expected.t)
+    np.testing.assert_array_equal(actual.lon, expected.lon + 360)
+    rolled = make(9).roll(lon=6, roll_coords=True)
+    rolled = rolled.assign_coords(lon=(rolled.lon + 180) % 360 - 180)
+    actual = predicted(emulator, rolled, tmp_path)
+    assert actual.lon.values[0] == -180
+    np.testing.assert_allclose(actual.t, expected.t.roll(lon=6), atol=1e-4)
+    assert "the grid differs" not in caplog.text
+    shifted = make(9).assign_coords(lon=make(9).lon.values + 15)
+    predicted(emulator, shifted, tmp_path)
+    assert "the grid differs" in caplog.text

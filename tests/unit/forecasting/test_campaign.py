@@ -132,3 +132,31 @@ def test_a_field_larger_than_its_memory_is_the_same_and_read_in_blocks(tmp_path,
     assert np.array_equal(again.values, values, equal_nan=True)
     assert peak < values.nbytes  # float64 columns alone are 1.7 times that
     assert np.array_equal(split.grid.values, whole.grid.values)
+
+
+def test_a_simulation_on_other_points_is_refused(tmp_path):
+    def write(number, x, unit):
+        values = simulation(number)[:30]
+        data = xr.Dataset(
+            {"u": (("time", "x"), values, {"units": "K"})},
+            {"time": 0.1 * np.arange(30), "x": ("x", x, {"units": unit})},
+        )
+        data.to_netcdf(tmp_path / f"sim{number}.nc", engine="h5netcdf")
+
+    x = 30.0 * np.arange(CELLS)
+    for number in range(3):
+        write(number, x, "degrees_east")
+    settings = config(str(tmp_path / "sim*.nc")).data
+    expected = read_field(settings).series.values
+    write(1, x - 360.0, "degrees_east")
+    np.testing.assert_array_equal(read_field(settings).series.values, expected)
+    write(1, x + 5.0, "degrees_east")
+    with pytest.raises(DataError, match="x runs from 5 to 335"):
+        read_field(settings)
+
+
+def test_several_tables_are_refused_by_name(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("time,u\n2001-01-01,1\n2001-01-02,2\n")
+    with pytest.raises(DataError, match="2 files, of which some are tables"):
+        read_field(config(str(tmp_path / "*.csv")).data)

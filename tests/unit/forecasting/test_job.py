@@ -16,6 +16,7 @@ from scitoolkit.forecasting.data import read_field, split_field
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.io.calendar_steps import times_after
+from scitoolkit.io.coordinates import time_dim
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
 
@@ -60,12 +61,40 @@ def test_from_file_to_forecast(tmp_path, sst):
     job.predict(run.path, path, tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
         assert out.sst.attrs["units"] == "degC"
+        assert time_dim(out.sst) == "lead"
         assert str(out.valid_time.values[0])[:10] == "2020-09-01"
         assert bool((out.sst_low <= out.sst_high).where(out.sst.notnull(), True).all())
         assert int(out.sst[0].notnull().sum()) == int(sst.notnull().all("time").sum())
     # The same file given as another one: the windows after the training are the test part.
     other = job.evaluate(run.path, path)
     assert other.metrics["rmse"] == pytest.approx(results.metrics["rmse"])
+
+
+def test_a_file_that_changed_since_the_training_is_scored_after_it(tmp_path, sst, caplog):
+    job, run, path, results = run_job(tmp_path, sst)
+    steps, last = sst.sizes["time"], results.metrics["test_windows"]
+    for rows in (slice(0, -4), slice(10, None)):
+        path.unlink()
+        sst.isel(time=rows).rename("sst").to_dataset().to_netcdf(path, engine="h5netcdf")
+        caplog.clear()
+        again = job.evaluate(run.path)
+        assert "has changed since the training" in caplog.text
+        assert again.metrics["test_windows"] == last - (4 if rows.stop else 0)
+    path.unlink()
+    sst.isel(time=slice(0, steps * 3 // 4)).rename("sst").to_dataset().to_netcdf(
+        path, engine="h5netcdf"
+    )
+    with pytest.raises(DataError, match="no window after the training data"):
+        job.evaluate(run.path)
+
+
+def test_a_file_without_dates_that_changed_is_refused(tmp_path, sst):
+    plain = sst.assign_coords(time=np.arange(float(sst.sizes["time"])))
+    job, run, path, _ = run_job(tmp_path, plain)
+    path.unlink()
+    plain.isel(time=slice(0, -4)).rename("sst").to_dataset().to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(DataError, match="124 steps, unlike the file of the training"):
+        job.evaluate(run.path)
 
 
 DAILY = np.datetime64("2010-01-01", "ns") + np.arange(128) * np.timedelta64(1, "D")

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from scitoolkit.core.data_differences import compare
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.checks import field_warnings
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import read_field
-from scitoolkit.forecasting.fields import read_drivers, read_variables
+from scitoolkit.forecasting.fields import field_facts, read_drivers, read_variables
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.seasons import find_seasons
 from scitoolkit.io.calendar_steps import times_after
@@ -121,6 +122,42 @@ def test_drivers_of_the_same_month_or_day_belong_together(tmp_path, field, drive
     )
     read = read_drivers(config, read_field(config).times.isel(time=slice(0, -1)))
     np.testing.assert_array_equal(read[:, 0], FORCING[: COUNT - 1])
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor", "refused"), [("ppm", 1.0, ""), ("1", 1e-6, ""), ("kg", 1.0, "unit kg")]
+)
+def test_a_driver_has_the_unit_of_the_training(tmp_path, unit, factor, refused):
+    def config(name, unit, factor):
+        columns = {f"co2 [{unit}]": factor * FORCING, "co2 of others": FORCING}
+        path = table(tmp_path, name, time=DAYS, y=noise(), **columns)
+        return FieldConfig(path=path, variable="y", drivers=[{"variable": "co2"}])
+
+    first = config("first.csv", "ppm", 1.0)
+    trained, other = field_facts(first), config("other.csv", unit, factor)
+    assert [d.level for d in compare(trained, field_facts(other))] == (
+        ["error"] if refused else [] if unit == "ppm" else ["convert"]
+    )
+    times = read_field(first).times
+    if refused:
+        with pytest.raises(DataError, match=refused):
+            read_drivers(other, times, trained=trained)
+        return
+    read = read_drivers(other, times, trained=trained)
+    np.testing.assert_allclose(read, read_drivers(first, times))
+
+
+def test_a_driver_of_complex_numbers_is_refused(tmp_path):
+    path = table(tmp_path, time=DAYS, y=noise(), co2=FORCING.astype(complex))
+    config = FieldConfig(path=path, variable="y", drivers=[{"variable": "co2"}])
+    with pytest.raises(DataError, match="co2"):
+        read_drivers(config, read_field(config).times)
+
+
+def test_the_column_of_times_is_no_series(tmp_path):
+    path = table(tmp_path, time=DAYS, y=noise())
+    with pytest.raises(DataError, match="time is a coordinate"):
+        field_facts(FieldConfig(path=path, variable="time"))
 
 
 def test_a_driver_backwards_in_time_is_refused(tmp_path):

@@ -26,6 +26,16 @@ def test_rows_of_signed_features_are_refused_on_every_process(lowest, sparse, dt
     assert normalised_features(graph, "none", np.arange(3)).shape == (3, 3)
 
 
+@pytest.mark.parametrize("name", ["x", "edge_weight", "pos"])
+@pytest.mark.parametrize("kind", ["c16", "U8"])
+def test_only_real_numbers_are_inputs(name, kind):
+    arrays = {"x": np.ones((3, 2)), "edge_weight": np.ones(1), "pos": np.ones((3, 2))}
+    arrays[name] = arrays[name].astype(kind)
+    features = arrays.pop("x")
+    with pytest.raises(DataError, match=rf"{name} of .*real numbers"):
+        Graph([0], [1], 3, features, **arrays)
+
+
 @pytest.mark.parametrize("key", ["edge_type", "pos", "batch", "train_idx", "anything"])
 def test_an_entry_of_data_that_is_not_read_is_refused(key):
     data = pytest.importorskip("torch_geometric.data").Data(

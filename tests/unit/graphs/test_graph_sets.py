@@ -429,6 +429,25 @@ def test_other_inputs_than_those_of_the_training_are_refused(tmp_path):
             GraphSetJob().predict(run, tmp_path / "b.npz", tmp_path / "out.nc")
 
 
+def test_numbers_far_from_those_of_the_training_are_told(tmp_path, capsys):
+    arrays = stacked(molecules())
+    count = int(arrays["num_nodes"].sum())
+    x = np.random.default_rng(0).normal([300, 0], [5, 1], (count, 2)).astype("f4")
+    bonds = arrays["edge_attr"].astype("f4")
+    np.savez(tmp_path / "a.npz", **{**arrays, "x": x, "edge_attr": bonds})
+    run = run_of(tmp_path, tmp_path / "a.npz")
+    for name, change in (("", {}), ("1 of nodes", {"x": x[:, ::-1]}), ("0 of nodes", {"x": x * 9})):
+        capsys.readouterr()
+        np.savez(tmp_path / "b.npz", **{**arrays, "x": x, "edge_attr": bonds, **change})
+        GraphSetJob().predict(run, tmp_path / "b.npz", tmp_path / "out.nc")
+        told = capsys.readouterr().err
+        assert ("standard deviations" in told) == bool(name)
+        assert f"column {name}" in told or not name
+    np.savez(tmp_path / "b.npz", **{**arrays, "x": x, "edge_attr": 1000 * bonds})
+    GraphSetJob().predict(run, tmp_path / "b.npz", tmp_path / "out.nc")
+    assert "column 0 of edges" in capsys.readouterr().err
+
+
 def test_the_composition_predicts_a_sum_over_nodes(tmp_path):
     graphs = molecules(60)
     for graph in graphs:

@@ -261,6 +261,7 @@ def test_times_in_parts_are_their_dates(tmp_path, form):
         ("time,u\nJan,1\nFeb,2\n", "dates without a year"),
         ("time,u\n,m\n2001-01-01,2\n", "a time is missing"),
         ("2001-01-01,1.5\n2001-01-02,2.5\n", "no header line"),
+        ("date,u\n44197,1.5\n44198,2.5\n", "a spreadsheet counts"),
         ("time;u\n2001-01-01;12.573\n2001-01-02;573\n", "may be thousands or decimals"),
     ],
 )
@@ -278,6 +279,34 @@ def test_points_that_can_only_be_decimal(tmp_path, values):
     assert open_table(path)["u"].values.tolist() == [float(v) for v in values]
 
 
+@pytest.mark.parametrize(
+    ("separator", "values", "expected"),
+    [
+        (",", ('"13,000.50"', "7.25"), (13000.5, 7.25)),
+        (",", ('"1,013,000"', ""), (1013000, np.nan)),
+        (",", ('"-13,5"', '"7,123"'), (-13.5, 7.123)),
+        (",", ("13 000.5", "7"), (13000.5, 7)),
+        (",", ("13'000", "7'000.25"), (13000, 7000.25)),
+        (";", ("13.000,50", "7,123"), (13000.5, 7.123)),
+        (";", ("13\u202f000,5", "7"), (13000.5, 7)),
+        ("\t", ("13,0000", "7,2"), (13, 7.2)),
+    ],
+)
+def test_numbers_as_spreadsheets_write_them(tmp_path, separator, values, expected):
+    path = tmp_path / "a.csv"
+    lines = ["time,u", *(f"2001-01-0{d},{v}" for d, v in enumerate(values, 1))]
+    path.write_text("\n".join(s.replace(",", separator, 1) for s in lines), encoding="utf-8")
+    np.testing.assert_array_equal(open_table(path)["u"].values, expected)
+
+
+@pytest.mark.parametrize("values", [('"13,000"', '"7,123"'), ("13 00", "7"), ('"1,2,3"', "4")])
+def test_numbers_that_may_be_others_are_refused(tmp_path, values):
+    path = tmp_path / "a.csv"
+    path.write_text("time,u\n2001-01-01,{}\n2001-01-02,{}\n".format(*values))
+    with pytest.raises(DataError, match="no numbers"):
+        open_table(path)
+
+
 def test_encodings_and_ends_of_lines(tmp_path):
     path = tmp_path / "a.csv"
     for end, encoding in (("\r", "utf-8"), ("\r\n", "utf-8-sig"), ("\n", "utf-16")):
@@ -285,6 +314,20 @@ def test_encodings_and_ends_of_lines(tmp_path):
             f"# made{end}time,u{end}2001-01-01,1{end}2001-01-02,2{end}".encode(encoding)
         )
         assert open_table(path)["u"].values.tolist() == [1, 2]
+
+
+def test_a_series_may_be_called_na(tmp_path):
+    rows = "".join(
+        f"{s},2001-01-0{d},{i + d}\n" for i, s in enumerate(("NA", "ZA")) for d in (2, 1)
+    )
+    path = tmp_path / "a.csv"
+    path.write_text("country,time,u\n" + rows)
+    table = open_table(path)
+    assert table["label"].values.tolist() == ["NA", "ZA"]
+    assert table["u"].values.tolist() == [[1, 2], [2, 3]]
+    path.write_text("country,time,u\n" + rows.replace("NA", ""))
+    with pytest.raises(DataError, match="without the name of its series"):
+        open_table(path)
 
 
 def test_series_named_by_numbers_are_a_panel(tmp_path):

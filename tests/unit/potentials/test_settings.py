@@ -117,11 +117,11 @@ def test_one_file_is_written_without_a_list(tmp_path, monkeypatch):
     [
         ("mace", {}, (10, 100, 100, 100)),
         ("nequip", {"start_pref_v": 1.0}, (10, 100, 100, 100)),
-        ("mace", {"start_pref_f": 0.0, "limit_pref_f": 0.0}, (0.02, 1, 0, 0)),
+        ("mace", {"start_pref_f": 0.0, "limit_pref_f": 0.0}, (10, 100, 0, 0)),
         ("se_e2_a", {}, (0.02, 1, 1000, 1)),
     ],
 )
-def test_a_new_training_without_weights_has_those_of_the_kind_of_model(model, loss, expected):
+def test_weights_that_are_not_written_are_those_of_the_kind_of_model(model, loss, expected):
     written = {"data": {"path": ["a.xyz"]}, "model": {"name": model}, "loss": loss}
     made = PotentialConfig.model_validate(written).loss
     weights = (made.start_pref_e, made.limit_pref_e, made.start_pref_f, made.limit_pref_f)

@@ -350,3 +350,17 @@ def test_a_shared_legend_is_inside_its_figure(number, narrow):
     box = legend.get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
+
+
+def test_series_with_names_are_labelled_by_them():
+    names = ["Oslo", "Roma", "Kyiv"]
+    data = xr.Dataset(
+        {"u": (("lead", "series"), np.arange(12.0).reshape(4, 3))}, {"station": ("series", names)}
+    )
+    axes = map_plots.draw_maps(maps(Panel(variable="u", label="u")), data).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == names
+    assert axes.get_xlabel() == "series"
+    assert all(tick == round(tick) for tick in axes.get_yticks())
+    many = data.isel(series=[0, 1, 2] * 20)
+    axes = map_plots.draw_maps(maps(Panel(variable="u", label="u")), many).axes[0]
+    assert 2 <= len(axes.get_xticklabels()) <= 7

@@ -220,3 +220,6 @@ def test_a_table_without_a_column_is_refused_and_halving_too(tmp_path):
     (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00x,y\n")
     with pytest.raises(DataError, match="CSV"):
         Search({"x": real(0, 1)}, None).import_trials(tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text("x,loss,x\n0.1,1.0,0.2\n")
+    with pytest.raises(DataError, match="column 'x' twice"):
+        Search({"x": real(0, 1)}, None, objectives=["loss"]).import_trials(tmp_path / "c.csv")

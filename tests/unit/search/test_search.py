@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 import search_cases as cases
 
@@ -412,7 +413,21 @@ def test_unusable_arguments_are_refused_before_anything_runs(arguments, said):
         Search({"x": [1, 2]}, **{"evaluate": abs, **arguments})
 
 
-@pytest.mark.parametrize("budget", [{"trials": 0}, {"trials": 2.5}, {"seconds": 0}])
+class NoNumber:
+    """As a tensor with several elements."""
+
+    def __float__(self):
+        raise RuntimeError("cannot be converted to a scalar")
+
+
+def test_integers_of_numpy_are_integers():
+    search = Search({"x": range(9)}, lambda c: c["x"], seed=np.int64(3), patience=np.int32(4))
+    assert len(search.run(trials=np.int64(2), workers=np.int64(1)).done) == 2
+
+
+@pytest.mark.parametrize(
+    "budget", [{"trials": 0}, {"trials": 2.5}, {"seconds": 0}, {"workers": "2"}, {"workers": 0}]
+)
 def test_unusable_budgets_are_refused(budget):
     with pytest.raises(ConfigError, match=next(iter(budget))):
         Search({"x": [1, 2]}, lambda c: 1.0).run(**budget)
@@ -435,6 +450,8 @@ def test_an_unknown_direction_is_not_taken_for_max():
         ({}, "no result"),
         (None, "no result"),
         ([1.0, 2.0], "no result"),
+        (10**400, "no result"),
+        (NoNumber(), "no result"),
     ],
 )
 def test_a_search_without_any_result_says_why(returned, said):
@@ -599,6 +616,38 @@ def test_values_that_contradict_their_codes_are_refused(tmp_path, values):
     issued["values"] = values
     (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
     with pytest.raises(CheckpointError, match="trial 1: the codes"):
+        search().run(trials=4, resume=True)
+
+
+@pytest.mark.parametrize(("value", "codes"), [(5.0, [5.0]), (-0.5, [-0.5]), (0.5, [0.5, 1])])
+def test_values_outside_the_space_of_their_log_are_refused(tmp_path, value, codes):
+    def search():
+        return Search({"x": real(0, 1)}, abs_x, directory=tmp_path, strategy=RandomSearch())
+
+    def abs_x(c):
+        return abs(c["x"])
+
+    search().run(trials=3)
+    events = read_events(tmp_path)
+    issued = [e for e in events if e["event"] == "issue"][1]
+    issued["values"], issued["codes"] = {"x": value}, codes
+    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
+    with pytest.raises(CheckpointError, match=r"trial 1: .* in its space"):
+        search().run(trials=4, resume=True)
+
+
+@pytest.mark.parametrize("loss", ["NaN", "Infinity"])
+def test_a_log_with_an_objective_that_is_not_finite_is_refused(tmp_path, loss):
+    def search():
+        space = {"x": real(0, 1)}
+        return Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
+
+    search().run(trials=3)
+    events = read_events(tmp_path)
+    finished = [e for e in events if e["event"] == "finish"][1]
+    finished["metrics"] = {"objective": float(loss)}
+    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
+    with pytest.raises(CheckpointError, match="`finish` of trial 1 is damaged"):
         search().run(trials=4, resume=True)
 
 

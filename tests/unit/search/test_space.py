@@ -23,7 +23,6 @@ from scitoolkit.search import (
     real,
     spaces,
 )
-from scitoolkit.search.strategies.base import all_codes
 
 MIXED = Space(
     {
@@ -81,14 +80,38 @@ def test_mutation_changes_one_variable_and_what_depends_on_it():
 
 def test_size_counts_what_enumeration_finds():
     space = finite()
-    found = all_codes(space)
+    found = space.all_codes
     assert len(found) == len(set(found)) == space.size == (2 + 1 + 3) * 2**2 * 2**2
     assert MIXED.size == math.inf
 
 
+def test_an_integer_of_many_values_that_controls_another_is_counted_at_once():
+    some = {"n": integer(1, 10**9), "k": integer(1, 3, when={"n": [1, 2]})}
+    assert Space(some).size == 2 * 3 + 10**9 - 2
+    assert Space({**some, "l": choice("a", "b", when={"n": [2, 7]})}).size == 3 + 6 + 2 + 10**9 - 3
+
+
+def test_few_configurations_of_a_small_space_satisfy_an_equality():
+    space = Space(
+        {"a": integer(1, 300), "b": integer(1, 300)}, where=lambda c: c["a"] * c["b"] == 289
+    )
+    rng = random.Random(0)
+    drawn = {tuple(space.sample(rng).values()) for _ in range(40)}
+    assert drawn == {(1, 289), (17, 17), (289, 1)}
+    history = Search(space, lambda c: abs(c["a"] - 17), strategy=RandomSearch()).run()
+    assert len(history.done) == 3
+    assert history.best.configuration == {"a": 17, "b": 17}
+
+
+def test_an_equality_that_nothing_satisfies_is_refused():
+    space = Space({"a": integer(1, 9)}, where=lambda c: c["a"] == 10)
+    with pytest.raises(ConfigError, match="none of 9 configurations"):
+        space.sample(random.Random(0))
+
+
 def test_samples_cover_a_small_space():
     space, rng = finite(), random.Random(0)
-    assert {space.sample_codes(rng) for _ in range(3000)} == set(all_codes(space))
+    assert {space.sample_codes(rng) for _ in range(3000)} == set(space.all_codes)
 
 
 def test_a_space_read_from_plain_data_is_the_same():

@@ -113,15 +113,27 @@ def test_other_constants_of_the_equations_are_told(run, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "text"),
     [
-        lambda f: f.assign(u=(f.u * 100).assign_attrs(units="")),
-        lambda f: f.assign(u=f.u.where(f.x > 0.3, 1e20).assign_attrs(f.u.attrs)),
+        (lambda f: f.assign(u=(f.u * 100).assign_attrs(units="")), "without a unit"),
+        (lambda f: f.assign(u=(f.u + 300).assign_attrs(units="")), "without a unit"),
+        (lambda f: f.assign(u=f.u.where(f.x > 0.3, 1e20).assign_attrs(f.u.attrs)), "fill value"),
+        (lambda f: f.assign(u=f.u.where(f.x > 0.3, -999).assign_attrs(f.u.attrs)), "fill value"),
+        (lambda f: f.assign(u=f.u.where(f.x > 0.3, -999).assign_attrs(units="km/h")), "fill"),
     ],
-    ids=["centimetres without a unit", "marks of missing values"],
+    ids=["centimetres without a unit", "shifted without a unit", "1e20", "-999", "converted"],
 )
-def test_values_far_from_the_training_are_told(run, tmp_path, change, caplog):
+def test_values_of_unknown_meaning_are_refused(run, tmp_path, change, text):
+    with pytest.raises(DataError, match=text) as error:
+        refined(run, change(low()), tmp_path)
+    assert "in.nc: variable u" in str(error.value)
+    path = write_fields(change(with_units(wave_fields())), tmp_path / "all.nc")
+    with pytest.raises(DataError, match=text):
+        api.evaluate(run, data=path)
+
+
+def test_values_far_from_the_training_are_told(run, tmp_path, caplog):
     refined(run, low(), tmp_path)
     assert "standard deviations" not in caplog.text
-    refined(run, change(low()), tmp_path)
+    refined(run, low().assign(u=(low().u * 100).assign_attrs(units="m/s")), tmp_path)
     assert "in.nc: variable u: a mean of" in caplog.text

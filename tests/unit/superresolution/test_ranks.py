@@ -13,10 +13,11 @@ from scitoolkit.superresolution import SuperresolutionSurrogate
 
 
 @pytest.mark.multiproc
-def test_two_ranks_equal_one(job_file, tmp_path):
+@pytest.mark.parametrize("crop", [{}, {"every": {"t": 2, "x": 2}, "coarser": [1, 2, 4]}])
+def test_two_ranks_equal_one(job_file, tmp_path, crop):
     # Adam would turn the rounding of gradients that vanish into steps of full length.
     optimizer = {"name": "sgd", "lr": 0.1}
-    path = job_file(training={"steps": 3, "log_every": 1, "optimizer": optimizer})
+    path = job_file(crop=crop, training={"steps": 3, "log_every": 1, "optimizer": optimizer})
     models, losses = [], []
     for count in (1, 2):
         root = tmp_path / str(count)

@@ -155,3 +155,36 @@ def test_a_file_of_coordinates_alone_is_refused(tmp_path):
     data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     with pytest.raises(DataError, match="no field among its arrays"):
         open_campaign(tmp_path / "a.nc")
+
+
+PACKED = {"u": {"dtype": "i2", "scale_factor": 1e-3, "_FillValue": -32768}}
+
+
+@pytest.mark.parametrize(
+    ("types", "result"),
+    [(["f4", "f8", "f4"], "f8"), (["f4", "packed", "i4"], "f8"), (["packed", "f4", "f4"], "f4")],
+)
+def test_files_may_store_one_variable_in_several_types(tmp_path, types, result):
+    values = {}
+    for number, kind in enumerate(types):
+        data = xr.Dataset({"u": (("time", "y", "x"), np.round(4 * wave(seed=number)))})
+        values[number] = data.u.values
+        encoding = (
+            PACKED
+            if kind == "packed"
+            else {"u": {"dtype": kind, "_FillValue": -99 if kind == "i4" else None}}
+        )
+        path = tmp_path / f"{number}.nc"
+        data.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    tree = open_campaign(tmp_path).tree()
+    for node, wanted in zip(tree.children.values(), values.values(), strict=True):
+        read = node["u"]
+        assert read.dtype == np.dtype(result)
+        np.testing.assert_allclose(read.values, wanted, atol=1e-6)
+
+
+def test_another_order_of_dims_in_one_file_is_refused_with_a_fix(tmp_path):
+    save(tmp_path / "0.nc", wave())
+    save(tmp_path / "1.nc", wave().transpose(0, 2, 1), ("time", "x", "y"))
+    with pytest.raises(DataError, match=r"one order of dims: ds.transpose"):
+        open_campaign(tmp_path)
