@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / ".venv-peers" / "mace" / "bin" / "python"
 DATA = ROOT / "datasets" / "acac"
-STEPS, CHANNELS, DEGREE, RADIAL = 11000, 32, 3, [32, 32]
+STEPS, CHANNELS, DEGREE, RADIAL = 20000, 48, 3, [32, 32]
 RECIPE = {
     "lr": 1e-2,
     "batch_size": 5,
