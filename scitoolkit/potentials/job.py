@@ -14,6 +14,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.export.options import LibraryOptions
+from scitoolkit.potentials.start_config import started_model
 from scitoolkit.surrogate import StagesAt, SurrogateJob
 from scitoolkit.training import TrainingJob
 
@@ -33,7 +34,8 @@ class PotentialJob(SurrogateJob):
         Facts of frames need all of them: they are read by the training, and by a dry run.
         """
         check_label_names(config.data.files, config.data.labels)
-        if config.start is not None:
+        # Weights whose settings can be read are not loaded: that would import torch.
+        if config.start and started_model(config.start.model_dump(mode="json")) is None:
             from scitoolkit.potentials.fine_tuning import source_model
 
             source_model(config.start)
