@@ -18,9 +18,9 @@ from pydantic import (
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.results import Figure, Maps, Panel
-from scitoolkit.generators.base import Accuracy, Generator, Sample
+from scitoolkit.generators.base import Accuracy, Sample
 from scitoolkit.generators.conserved_problems import PROBLEMS
-from scitoolkit.generators.pde import of_problem, one_text
+from scitoolkit.generators.equations_as_text import EquationsAsText, of_problem, one_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ SLOWER = 1e-6
 """Largest share by which a stated speed may be below that of the fluxes."""
 
 
-class ConservationLawsGenerator(Generator):
+class ConservationLawsGenerator(EquationsAsText):
     """Averages f(time, x, ...) over the cells of a box, of fields that obey conservation laws.
 
     Attributes:
@@ -127,26 +127,6 @@ class ConservationLawsGenerator(Generator):
             raise ValueError(f"open: {', '.join(self.open)}; allowed: {', '.join(self.dims)}")
         return self
 
-    @property
-    def parameters(self) -> Mapping[str, str]:  # type: ignore[override]
-        """{name: unit} of the constants and the length, which a campaign may draw."""
-        return {**dict.fromkeys(self.constants, "1"), "length": "1"}
-
-    def with_parameters(self, values: Mapping[str, float]) -> Generator:
-        """Return this generator with other constants or another length.
-
-        Raises:
-            ConfigError: a name is neither a constant nor `length`, or a value is invalid.
-        """
-        own = {k: v for k, v in values.items() if k not in self.constants}
-        super().with_parameters(own)
-        constants = {**self.constants, **{k: v for k, v in values.items() if k in self.constants}}
-        return type(self)(**{**dict(self), **own, "constants": constants})
-
-    def value_of(self, parameter: str) -> float:
-        """Return a constant, or the length."""
-        return self.constants[parameter] if parameter in self.constants else self.length
-
     def system(self) -> ConservedSystem:
         """Return the equations as conservation laws.
 
@@ -156,9 +136,9 @@ class ConservationLawsGenerator(Generator):
         from scitoolkit.generators.conserved_system import conserved_system_of
 
         return conserved_system_of(
-            tuple(text.strip() for text in self.equations.split(";") if text.strip()),
+            self.texts(),
             tuple(self.dims),
-            tuple(sorted(self.constants.items())),
+            self.sorted_constants(),
             tuple(self.where.items()),
             tuple(self.speeds.items()),
         )

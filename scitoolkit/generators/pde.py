@@ -17,8 +17,8 @@ from pydantic import (
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.results import Figure, Maps, Panel
-from scitoolkit.core.suggest import nearest_name
-from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.base import Sample
+from scitoolkit.generators.equations_as_text import EquationsAsText, of_problem, one_text
 from scitoolkit.generators.pde_problems import PROBLEMS
 from scitoolkit.generators.stepped import SpectralGenerator
 
@@ -39,33 +39,7 @@ DRIFT = 1e-8
 """Largest drift of a conserved mean, relative to the rms of the field."""
 
 
-def one_text(equations: Any) -> Any:
-    """Return a list of equations as one text."""
-    if isinstance(equations, list | tuple) and all(isinstance(e, str) for e in equations):
-        return "; ".join(equations)
-    return equations  # a text, or what the type refuses
-
-
-def of_problem(data: Any, problems: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return keys with those of the problem that they name, as defaults.
-
-    Raises:
-        ValueError: no problem of this name.
-    """
-    if not isinstance(data, Mapping) or not data.get("problem"):
-        return data
-    name = data["problem"]
-    if name not in problems:
-        raise ValueError(
-            f"no problem {name!r}; nearest: {nearest_name(str(name), list(problems))}; "
-            f"allowed: {', '.join(problems)}"
-        )
-    defaults = dict(problems[name])
-    constants = {**defaults.get("constants", {}), **(data.get("constants") or {})}
-    return {**defaults, **data, **({"constants": constants} if constants else {})}
-
-
-class EquationsGenerator(SpectralGenerator):
+class EquationsGenerator(EquationsAsText, SpectralGenerator):
     """Fields f(time, x, ...) of any equations in a periodic or walled box, by their waves.
 
     Attributes:
@@ -207,11 +181,6 @@ class EquationsGenerator(SpectralGenerator):
         return super().waves(extended.reshape(*values.shape[: -self.space], *extended.shape[1:]))
 
     @property
-    def parameters(self) -> Mapping[str, str]:  # type: ignore[override]
-        """{name: unit} of the constants and the length, which a campaign may draw."""
-        return {**dict.fromkeys(self.constants, "1"), "length": "1"}
-
-    @property
     def space(self) -> int:  # type: ignore[override]
         """Number of dims of space."""
         return len(self.dims)
@@ -221,21 +190,6 @@ class EquationsGenerator(SpectralGenerator):
         """Fields with a derivative in time."""
         return tuple(self.system().evolving)
 
-    def with_parameters(self, values: Mapping[str, float]) -> Generator:
-        """Return this generator with other constants or another length.
-
-        Raises:
-            ConfigError: a name is neither a constant nor `length`, or a value is invalid.
-        """
-        super().with_parameters({k: v for k, v in values.items() if k not in self.constants})
-        own = {k: v for k, v in values.items() if k not in self.constants}
-        constants = {**self.constants, **{k: v for k, v in values.items() if k in self.constants}}
-        return type(self)(**{**dict(self), **own, "constants": constants})
-
-    def value_of(self, parameter: str) -> float:
-        """Return a constant, or the length."""
-        return self.constants[parameter] if parameter in self.constants else self.length
-
     def system(self) -> SpectralSystem:
         """Return the equations as a spectral system.
 
@@ -244,8 +198,7 @@ class EquationsGenerator(SpectralGenerator):
         """
         from scitoolkit.generators.spectral_system import system_of
 
-        texts = tuple(text.strip() for text in self.equations.split(";") if text.strip())
-        return system_of(texts, tuple(self.dims), tuple(sorted(self.constants.items())))
+        return system_of(self.texts(), tuple(self.dims), self.sorted_constants())
 
     def start(self, seed: int) -> np.ndarray:
         """Return the spectrum of the initial state."""
