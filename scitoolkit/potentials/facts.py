@@ -11,7 +11,8 @@ import numpy as np
 from scitoolkit.core.data_differences import Accepts, Difference, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.atoms import CHECKED_FRAMES, AtomsCollection, bond_ratio
+from scitoolkit.io.atoms import CHECKED_FRAMES, AtomsCollection
+from scitoolkit.io.bond_lengths import bond_ratio
 from scitoolkit.io.facts import of_atoms
 
 log: Logger = get_logger(__name__)

@@ -13,14 +13,8 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.atoms import (
-    Configuration,
-    LabelConfig,
-    bond_ratio,
-    checked,
-    open_atoms,
-    packages_for,
-)
+from scitoolkit.io.atoms import Configuration, LabelConfig, checked, open_atoms, packages_for
+from scitoolkit.io.bond_lengths import bond_ratio
 from scitoolkit.io.elements import COVALENT_RADII
 
 DATASETS = Path(__file__).parents[3] / "datasets"
