@@ -8,10 +8,17 @@ import time
 from pathlib import Path
 
 from scitoolkit.core.errors import Interrupted
+from scitoolkit.search import AgingEvolution, Space, chain
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.trial import TrialTask
 from scitoolkit.testing.trials import act
 from scitoolkit.training.signals import StopSignals
+
+PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
+
+
+def evolution():
+    return AgingEvolution(population=20, tournament_size=5)
 
 
 def distance(configuration, trial):

@@ -1,20 +1,12 @@
 from __future__ import annotations
 
-import errno
-import json
-import os
 import random
-import signal
-import threading
-import time
 
 import numpy as np
 import pytest
 import search_cases as cases
 
-from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
-from scitoolkit.core.files import disk_error
-from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.errors import ConfigError, ScitoolkitError
 from scitoolkit.search import (
     AgingEvolution,
     Objective,
@@ -23,24 +15,12 @@ from scitoolkit.search import (
     Simulated,
     Space,
     SuccessiveHalving,
-    chain,
     integer,
     load_history,
-    objective,
     real,
 )
 from scitoolkit.search.history import same_history
-from scitoolkit.search.trial import TrialTask
-from scitoolkit.search.trial_log import FILE_NAME, LogLocked, TrialLog, read_events
-from scitoolkit.search.worker import run_task
-from scitoolkit.training import launch
-from scitoolkit.training.rank_reports import LostRank
-
-PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
-
-
-def evolution():
-    return AgingEvolution(population=20, tournament_size=5)
+from scitoolkit.search.trial_log import FILE_NAME, read_events
 
 
 def simulated(evaluate, workers=8, charge=False):
@@ -51,19 +31,19 @@ def simulated(evaluate, workers=8, charge=False):
 
 def test_evolution_beats_random_repeats_nothing_and_is_a_function_of_the_seed():
     def run(strategy, seed=0):
-        search = Search(PAPER, cases.distance, strategy=strategy, seed=seed)
+        search = Search(cases.PAPER, cases.distance, strategy=strategy, seed=seed)
         return search.run(trials=300, workers=simulated(cases.distance))
 
-    evolved = [run(evolution(), seed) for seed in range(3)]
+    evolved = [run(cases.evolution(), seed) for seed in range(3)]
     sampled = [run(RandomSearch(), seed) for seed in range(3)]
     assert all(h.duplicates() == 0 and len(h.done) == 300 for h in [*evolved, *sampled])
     assert max(h.best.values for h in evolved) < min(h.best.values for h in sampled)
-    assert same_history(run(evolution()), evolved[0])
+    assert same_history(run(cases.evolution()), evolved[0])
     assert not same_history(evolved[0], evolved[1])
 
 
 def test_the_busy_share_of_many_workers_is_high():
-    search = Search(PAPER, cases.distance, strategy=evolution())
+    search = Search(cases.PAPER, cases.distance, strategy=cases.evolution())
     history = search.run(seconds=60.0, workers=simulated(cases.distance, 32))
     assert history.busy_share(until=60.0) > 0.99
     assert history.clock < 63.0
@@ -80,7 +60,7 @@ def test_a_search_that_crashes_anywhere_goes_on_as_if_it_had_not(tmp_path, strat
         return SuccessiveHalving(base, 1, 9) if strategy == "halving" else base
 
     def search(folder):
-        return Search(PAPER, cases.distance, directory=folder, strategy=make(), seed=3)
+        return Search(cases.PAPER, cases.distance, directory=folder, strategy=make(), seed=3)
 
     whole = search(tmp_path / "whole").run(trials=60)
     rng, crashes = random.Random(0), 0
@@ -95,7 +75,7 @@ def test_a_search_that_crashes_anywhere_goes_on_as_if_it_had_not(tmp_path, strat
                 raise Crash
             return cases.distance(configuration, trial)
 
-        attempt = Search(PAPER, crashing, directory=folder, strategy=make(), seed=3)
+        attempt = Search(cases.PAPER, crashing, directory=folder, strategy=make(), seed=3)
         try:
             attempt.run(trials=60, resume=crashes > 0)
             break
@@ -155,14 +135,16 @@ def test_limits_on_cost_are_kept_beforehand_and_contradictions_are_said():
         return {"parameters": sum(configuration["a"]["nodes"])}
 
     objectives = ["objective", Objective("parameters", limit=150)]
-    search = Search(PAPER, cases.distance, strategy=evolution(), objectives=objectives, cost=cost)
+    search = Search(
+        cases.PAPER, cases.distance, strategy=cases.evolution(), objectives=objectives, cost=cost
+    )
     history = search.run(trials=100)
     assert max(t.metrics["parameters"] for t in history.done) <= 150
     front = [t.values for t in history.front()]
     assert front == sorted(front)
     assert [v[1] for v in front] == sorted((v[1] for v in front), reverse=True)
     objectives = ["objective", Objective("parameters", limit=-1)]
-    search = Search(PAPER, cases.distance, objectives=objectives, cost=cost)
+    search = Search(cases.PAPER, cases.distance, objectives=objectives, cost=cost)
     with pytest.raises(ConfigError, match="limits on cost"):
         search.run(trials=5)
 
@@ -216,157 +198,12 @@ def test_a_search_that_only_fails_gives_up():
         raise RuntimeError("always")
 
     with pytest.raises(ScitoolkitError, match=r"first 10 trials have all failed.*always"):
-        Search(PAPER, fails).run(trials=100)
+        Search(cases.PAPER, fails).run(trials=100)
 
 
 def test_an_evaluation_that_cannot_be_sent_is_refused():
     with pytest.raises(ConfigError, match="top of a module"):
-        Search(PAPER, lambda c: 1.0).run(trials=3, workers=2)
-
-
-def test_a_second_manager_is_refused(tmp_path):
-    search = Search(PAPER, cases.distance, directory=tmp_path)
-    search.run(trials=3)
-    with TrialLog(tmp_path), pytest.raises(LogLocked, match=f"process {os.getpid()}"):
-        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
-
-
-def test_a_changed_search_is_refused_with_the_difference(tmp_path):
-    Search(PAPER, cases.distance, directory=tmp_path, seed=1).run(trials=3)
-    other = Space({"a": chain(4, [0, 16, 32], reach=2), "lr": real(1e-3, 1e-1)})
-    with pytest.raises(ConfigError, match=r"space ~ a: .*space \+ lr.*seed: 1 -> 2"):
-        Search(other, cases.distance, directory=tmp_path, seed=2).run(trials=4, resume=True)
-    with pytest.raises(ConfigError, match="3 finished"):
-        Search(PAPER, cases.distance, directory=tmp_path, seed=1).run(trials=4)
-    with pytest.raises(ConfigError, match="nothing to resume"):
-        Search(PAPER, cases.distance).run(trials=4, resume=True)
-
-
-def test_a_damaged_log_is_refused(tmp_path):
-    Search(PAPER, cases.distance, directory=tmp_path).run(trials=5)
-    path = tmp_path / FILE_NAME
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[0], "garbage\n", *lines[1:]]))
-    with pytest.raises(CheckpointError, match=":2"):
-        load_history(tmp_path)
-    path.write_text("".join(lines[1:]))
-    with pytest.raises(CheckpointError, match="does not begin"):
-        load_history(tmp_path)
-    path.write_text("".join([lines[0], lines[2], lines[1], *lines[3:]]))
-    with pytest.raises(CheckpointError, match=r"`finish` of trial 0 is damaged"):
-        Search(PAPER, cases.distance, directory=tmp_path).run(trials=6, resume=True)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_damaged_log_that_is_mended_opens_in_the_same_process(tmp_path, shared):
-    def resumed(trials):
-        search = Search(PAPER, cases.distance, directory=tmp_path)
-        return search.run(trials=trials, **({"shared": True} if shared else {"resume": True}))
-
-    Search(PAPER, cases.distance, directory=tmp_path).run(trials=5, shared=shared)
-    path = tmp_path / FILE_NAME
-    sound = path.read_bytes()
-    path.write_bytes(sound.replace(b"{", b"#", 1))
-    with pytest.raises(CheckpointError):
-        resumed(7)
-    path.write_bytes(sound)
-    assert len(resumed(7).done) == 7
-
-
-def test_a_log_that_leads_elsewhere_is_refused(tmp_path):
-    Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(trials=30)
-    path = tmp_path / FILE_NAME
-    lines = path.read_text().splitlines(keepends=True)
-    removed = max(i for i, line in enumerate(lines) if '"finish"' in line)
-    path.write_text("".join(lines[:removed] + lines[removed + 1 :]))
-    with pytest.raises(CheckpointError, match="does not lead"):
-        Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(
-            trials=31, resume=True
-        )
-
-
-def test_events_that_do_not_reach_the_disk_at_the_end_are_said(tmp_path, monkeypatch):
-    def broken(file):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    log = TrialLog(tmp_path)
-    monkeypatch.setattr(os, "fdatasync", broken)
-    log.append([{"event": "issue", "trial": 0}])
-    with pytest.raises(ScitoolkitError, match=r"cannot be written \(Input/output error\)"):
-        log.close()
-    monkeypatch.undo()
-    TrialLog(tmp_path).close()  # nobody holds it any more
-
-
-def test_a_full_disk_is_waited_for_and_then_said(tmp_path, monkeypatch):
-    def no_space(file, data):
-        raise OSError(28, "No space left on device")
-
-    search = Search(PAPER, cases.distance, directory=tmp_path, disk_patience=0.2)
-    search.run(trials=5)
-    before = (tmp_path / FILE_NAME).read_bytes()
-    monkeypatch.setattr("scitoolkit.search.trial_log._write_all", no_space)
-    again = Search(PAPER, cases.distance, directory=tmp_path, disk_patience=0.2)
-    with pytest.raises(ScitoolkitError, match="No space left"):
-        again.run(trials=8, resume=True)
-    assert (tmp_path / FILE_NAME).read_bytes() == before
-    monkeypatch.undo()
-    last = Search(PAPER, cases.distance, directory=tmp_path)
-    assert len(last.run(trials=8, resume=True).done) == 8
-
-
-def test_a_signal_stops_the_search_and_resume_completes_it(tmp_path):
-    def slow(configuration):
-        time.sleep(0.01)
-        return cases.distance(configuration, None)
-
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
-    with pytest.raises(Interrupted, match="SIGTERM"):
-        Search(PAPER, slow, directory=tmp_path).run(trials=10_000)
-    done = len(load_history(tmp_path).done)
-    history = Search(PAPER, slow, directory=tmp_path).run(trials=done + 5, resume=True)
-    assert len(history.done) == done + 5
-    assert history.duplicates() == 0
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_signal_that_a_training_handles_stops_the_search_and_its_trial_resumes(tmp_path, workers):
-    def search():
-        strategy = RandomSearch()
-        return Search(
-            {"x": [0, 1, 2, 3, 4]}, cases.is_signalled, directory=tmp_path, strategy=strategy
-        )
-
-    with pytest.raises(Interrupted, match=r"a signal to a trial.*--resume"):
-        search().run(trials=5, workers=workers)
-    history = load_history(tmp_path)
-    assert history.num_failed == 0
-    assert 2 in {trial.configuration["x"] for trial in history.running}
-    resumed = search().run(trials=5, workers=workers, resume=True)
-    assert (len(resumed.done), resumed.num_failed, resumed.interrupted) == (5, 0, [])
-
-
-@pytest.mark.parametrize(
-    ("error", "failure"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "disk"),
-        (RuntimeError("unable to open shared memory object: Too many open files"), "machine"),
-        (RuntimeError("out of memory"), "memory"),
-        (Interrupted("stopped by SIGTERM after step 7"), "interrupted"),
-        (KeyboardInterrupt(), "interrupted"),
-        (ValueError("negative"), "raised"),
-        (LostRank("rank 1 was lost"), "worker died"),
-    ],
-)
-def test_a_failure_of_one_of_several_ranks_keeps_its_kind(tmp_path, monkeypatch, error, failure):
-    monkeypatch.setattr(launch, "launch", lambda *_, **__: objective.rank_exit_code(error))
-
-    def evaluate(configuration):
-        return objective._train_together(RunDirectory(tmp_path), 2, False)
-
-    outcome = run_task(evaluate, TrialTask(0, 0, {}, 0))
-    assert outcome.failure == failure
+        Search(cases.PAPER, lambda c: 1.0).run(trials=3, workers=2)
 
 
 def test_finalists_are_ranked_by_their_mean_over_new_seeds(tmp_path):
@@ -383,16 +220,6 @@ def test_finalists_are_ranked_by_their_mean_over_new_seeds(tmp_path):
     assert len(history.done) == 40
     again = Search({"x": integer(0, 50)}, noisy, directory=tmp_path, strategy=RandomSearch())
     assert same_history(again.run(trials=40, retrain=(5, 4), resume=True), history)
-
-
-def test_the_log_holds_what_it_promises(tmp_path):
-    Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(trials=120)
-    events = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
-    states = [e["strategy"] for e in events if e["event"] == "state"]
-    assert states[-1]["rng"] == [0, 120]
-    assert len(states[-1]["population"]) == 20
-    finish = next(e for e in events if e["event"] == "finish")
-    assert {"trial", "stage", "worker", "start", "t", "cpu", "metrics"} <= finish.keys()
 
 
 @pytest.mark.parametrize(
@@ -470,185 +297,6 @@ def test_nine_failures_of_ten_are_survived_and_said(caplog):
     assert len(history.done) + history.num_failed == 40
     assert history.best.values[0] <= 0.1
     assert "more trials failed than succeeded" in caplog.text
-
-
-def test_a_log_of_another_version_is_refused_by_name(tmp_path):
-    Search(PAPER, cases.distance, directory=tmp_path).run(trials=3)
-    path = tmp_path / FILE_NAME
-    lines = path.read_text().splitlines(keepends=True)
-    header = {**json.loads(lines[0]), "version": 99}
-    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
-    with pytest.raises(CheckpointError, match=r"a log of version 99.*version 1"):
-        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
-    path.write_text('{"event":"open","version":1}\n')
-    with pytest.raises(CheckpointError, match="does not begin"):
-        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
-
-
-def test_logs_with_rounded_reals_are_continued(tmp_path):
-    """Logs of earlier versions hold reals of three digits; the space is described the same."""
-    space = {"x": real(1e-4, 1e-1, log=True)}
-    Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch()).run(trials=3)
-    path = tmp_path / FILE_NAME
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    for event in events:
-        if event["event"] == "issue":
-            event["codes"] = [float(f"{event['codes'][0]:.3g}")]
-            event["values"] = {"x": event["codes"][0]}
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    search = Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
-    history = search.run(trials=6, resume=True)
-    assert [t.codes for t in history.done][:3] == [
-        tuple(e["codes"]) for e in events if e["event"] == "issue"
-    ]
-    assert len(history.done) == 6
-
-
-@pytest.mark.parametrize("code", ["EMFILE", "EROFS", "EIO", "ENOSPC"])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_faults_of_the_machine_interrupt_trials_and_resume_evaluates_them(tmp_path, code, wrapped):
-    broken = {3, 5}
-
-    def evaluate(configuration):
-        if configuration["x"] not in broken:
-            return configuration["x"]
-        error = OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
-        raise disk_error(error, tmp_path) from None if wrapped else error
-
-    def search():
-        return Search({"x": list(range(8))}, evaluate, directory=tmp_path, strategy=evolution())
-
-    history = search().run(trials=8)
-    assert {t.configuration["x"] for t in history.interrupted} == broken
-    assert (history.num_done, history.num_failed) == (6, 0)
-    assert same_history(load_history(tmp_path), history)
-    broken.clear()
-    resumed = search().run(trials=8, resume=True)
-    assert (len(resumed.done), resumed.num_failed, resumed.interrupted) == (8, 0, [])
-    assert same_history(load_history(tmp_path), resumed)
-
-
-def test_a_passing_fault_of_the_machine_is_retried_in_the_same_session():
-    left = [2]
-
-    def evaluate(configuration):
-        if configuration["x"] < 2 and left[0]:
-            left[0] -= 1
-            raise RuntimeError("unable to open shared memory object: Too many open files (24)")
-        return configuration["x"]
-
-    history = Search({"x": [0, 1, 2, 3]}, evaluate, strategy=RandomSearch()).run(trials=4)
-    assert (len(history.done), history.interrupted) == (4, [])
-
-
-def test_a_lasting_fault_of_the_machine_stops_the_search_without_a_failed_trial(tmp_path):
-    read_only = [True]
-
-    def evaluate(configuration):
-        if read_only[0]:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return configuration["x"]
-
-    def search():
-        return Search({"x": integer(0, 99)}, evaluate, directory=tmp_path, strategy=RandomSearch())
-
-    with pytest.raises(ScitoolkitError, match=r"10 trials in a row.*Read-only file system"):
-        search().run(trials=20)
-    read_only[0] = False
-    history = search().run(trials=20, resume=True)
-    assert (len(history.done), history.num_failed) == (20, 0)
-
-
-def test_a_told_fault_of_the_machine_is_asked_for_again():
-    with Search({"x": [0]}, None, strategy=RandomSearch()).asking() as asking:
-        trial = asking.tell(asking.ask(), OSError(errno.EMFILE, "Too many open files"))
-        assert (trial.status, trial.failure) == ("running", "machine")
-        assert asking.tell(asking.ask(), 0.5).status == "done"
-
-
-@pytest.mark.parametrize("strategy", [RandomSearch, evolution, None])
-def test_a_log_is_continued_with_the_parameters_in_another_order(tmp_path, strategy):
-    def value(c):
-        return c["k"] + 10 * c["l"]
-
-    orders = [["k", "l", "d"], ["l", "d", "k"], ["d", "k", "l"]]
-    space = {"k": integer(0, 2), "l": integer(0, 2), "d": chain(1, ["a", "b"])}
-    space |= {"d": chain(1, ["a"])}
-    for count, order in zip((3, 6, 9), orders, strict=True):
-        search = Search(
-            {name: space[name] for name in order},
-            value,
-            directory=tmp_path,
-            strategy=strategy and strategy(),
-        )
-        history = search.run(trials=count, resume=count > 3)
-    for trials in (history, load_history(tmp_path)):
-        values = [value(t.configuration) for t in trials.done]
-        assert sorted(values) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
-        assert trials.duplicates() == 0
-        assert [t.values[0] for t in trials.done] == values
-
-
-def test_where_may_not_exclude_what_the_log_holds(tmp_path):
-    def search(where):
-        return Search(
-            Space({"k": integer(5, 30)}, where),
-            lambda c: c["k"],
-            directory=tmp_path,
-            strategy=RandomSearch(),
-        )
-
-    search(None).run(trials=5)
-    with pytest.raises(ConfigError, match="`where` excludes configurations of the log: trial 0"):
-        search(lambda c: c["k"] < 3).run(trials=6, resume=True)
-    assert search(lambda c: c["k"] < 31).run(trials=6, resume=True).num_done == 6
-
-
-@pytest.mark.parametrize("values", [{"k": 1, "x": 0.5}, {"k": 99, "x": 0.5}, {"k": 1}])
-def test_values_that_contradict_their_codes_are_refused(tmp_path, values):
-    def search():
-        space = {"k": integer(0, 90), "x": real(0, 1)}
-        return Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
-
-    search().run(trials=3)
-    events = read_events(tmp_path)
-    issued = [e for e in events if e["event"] == "issue"][1]
-    issued["values"] = values
-    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
-    with pytest.raises(CheckpointError, match="trial 1: the codes"):
-        search().run(trials=4, resume=True)
-
-
-@pytest.mark.parametrize(("value", "codes"), [(5.0, [5.0]), (-0.5, [-0.5]), (0.5, [0.5, 1])])
-def test_values_outside_the_space_of_their_log_are_refused(tmp_path, value, codes):
-    def search():
-        return Search({"x": real(0, 1)}, abs_x, directory=tmp_path, strategy=RandomSearch())
-
-    def abs_x(c):
-        return abs(c["x"])
-
-    search().run(trials=3)
-    events = read_events(tmp_path)
-    issued = [e for e in events if e["event"] == "issue"][1]
-    issued["values"], issued["codes"] = {"x": value}, codes
-    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
-    with pytest.raises(CheckpointError, match=r"trial 1: .* in its space"):
-        search().run(trials=4, resume=True)
-
-
-@pytest.mark.parametrize("loss", ["NaN", "Infinity"])
-def test_a_log_with_an_objective_that_is_not_finite_is_refused(tmp_path, loss):
-    def search():
-        space = {"x": real(0, 1)}
-        return Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
-
-    search().run(trials=3)
-    events = read_events(tmp_path)
-    finished = [e for e in events if e["event"] == "finish"][1]
-    finished["metrics"] = {"objective": float(loss)}
-    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
-    with pytest.raises(CheckpointError, match="`finish` of trial 1 is damaged"):
-        search().run(trials=4, resume=True)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
