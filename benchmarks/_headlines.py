@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from _comparisons import COMPARISONS, Case, Comparison
+from _comparison import Case, Comparison
+from _comparisons import COMPARISONS
 from _stored import ROOT, stored
 
 OLD = "†"  # marks a result older than the code by more releases than its tolerance

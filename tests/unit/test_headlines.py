@@ -14,7 +14,8 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-from _comparisons import COMPARISONS, Comparison, leaves, unread  # noqa: E402
+from _comparison import Comparison, leaves  # noqa: E402
+from _comparisons import COMPARISONS, unread  # noqa: E402
 from _headlines import HEADLINES, OLD, gains, losses, measured, pooled, row, winner  # noqa: E402
 from _stored import stored  # noqa: E402
 
@@ -141,7 +142,7 @@ def test_a_closed_form_that_wins_is_told(names, told):
 
 
 def test_ranges_tell_both_ends():
-    from _comparisons import PSNR, TIME
+    from _comparison import PSNR, TIME
 
     assert TIME.range(11.2, 37.8) == "11 to 38 x faster"
     assert TIME.range(2.01, 2.02) == "2.0 x faster"
