@@ -1,10 +1,6 @@
 """Models are proven equal to plain torch-geometric before training, or refused with a reason."""
 
 import copy
-import math
-import random
-import re
-import statistics
 
 import numpy as np
 import pytest
@@ -13,8 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.seeds import seed_everything
-from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
+from scitoolkit.graphs.adapter import detach, distribute
 from scitoolkit.graphs.grid import ProcessGrid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach, prove
@@ -23,10 +18,9 @@ from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
 from scitoolkit.training.traffic import Traffic
-from tests.helpers.graph_parts import to_prove
+from tests.helpers.graph_parts import OnSections, to_prove
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
-from torch_geometric import utils as pyg_utils  # noqa: E402
 from torch_geometric.nn import norm as norms  # noqa: E402
 from torch_geometric.utils import add_self_loops, degree  # noqa: E402
 
@@ -507,56 +501,6 @@ class Dropped(nn.Module):
         return nn.functional.dropout(self.conv(x, edge_index), 0.5, self.training)
 
 
-class Drawn(nn.Module):
-    """Random numbers for nodes, edges, and the choice of a path."""
-
-    def __init__(self, draw):
-        super().__init__()
-        self.first, self.last, self.draw = pyg.SAGEConv(6, 6), pyg.SAGEConv(6, 3), draw
-
-    def forward(self, x, edge_index):
-        x, edge_index = self.draw(self.first(x, edge_index), edge_index)
-        return self.last(x, edge_index)
-
-
-def pathed(h, e):
-    return (h if random.random() < 0.5 else 2 * h), e
-
-
-DRAWS = {
-    "rand_like": lambda h, e: (h + torch.rand_like(h), e),
-    "rand": lambda h, e: (h * torch.rand(h.size(0), 1), e),
-    "rand of a shape": lambda h, e: (h + torch.rand(h.shape), e),
-    "randn_like": lambda h, e: (h + 0.1 * torch.randn_like(h), e),
-    "exponential": lambda h, e: (h + torch.empty_like(h).exponential_(2.0), e),
-    "bernoulli": lambda h, e: (h * torch.bernoulli(torch.full_like(h, 0.5)), e),
-    "uniform": lambda h, e: (h + torch.empty_like(h).uniform_(-1, 2), e),
-    "edges": lambda h, e: (h, pyg_utils.dropout_edge(e, 0.3)[0]),
-    "one number": lambda h, e: (h * torch.rand(1), e),
-    "path by torch": lambda h, e: (2 * h if torch.rand(1) < 0.5 else h, e),
-    "path by python": pathed,
-    "path by numpy": lambda h, e: (2 * h if np.random.rand() < 0.5 else h, e),
-}
-
-
-@pytest.mark.parametrize("name", DRAWS)
-def test_random_numbers_do_not_depend_on_the_ranks(graph, name):
-    torch.manual_seed(0)
-    model = Drawn(DRAWS[name])
-    x, owner = torch.from_numpy(graph.features), np.arange(graph.num_nodes) % 3
-
-    def work(ranks):
-        part = GraphPart(graph, owner % ranks.size, ProcessGrid(ranks.size), ranks)
-        own = attach(copy.deepcopy(model), part).train()
-        seed_everything(5)
-        with torch.no_grad(), dropout_by_node(7):
-            out = own(x[part.nodes])
-        return torch.zeros(50, 3).index_copy(0, part.nodes, out)
-
-    one = work(SingleProcess())
-    assert torch.allclose(sum(run_ranks(3, work, Traffic)), one, atol=1e-5)
-
-
 def reached(h, many):
     if (h.abs() > many).any():
         h = 2 * h
@@ -586,124 +530,6 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
             run_ranks(2, work, Traffic)
     else:
         run_ranks(2, work, Traffic)
-
-
-SECTIONS = {
-    "first rows": lambda h, e: h - h[:64].mean(0),
-    "ghost batches": lambda h, e: torch.cat(
-        [h[i : i + 64] - h[i : i + 64].mean(0) for i in range(0, h.size(0), 64)]
-    ),
-    "last rows": lambda h, e: h - h[-64:].sum(0),
-    "product": lambda h, e: h @ (h[:64].t() @ h[:64]),
-    "maximum": lambda h, e: h - h[:64].max(0).values,
-    "pooled": lambda h, e: h + pyg.global_add_pool(h[:64], None),
-    "pieces of the edges": lambda h, e: sum(
-        torch.zeros_like(h).index_add(0, c[1], h[c[0]]) for c in e.split(500, 1)
-    ),
-    "slices of the edges": lambda h, e: sum(
-        torch.zeros_like(h).index_add(0, e[1, i : i + 500], h[e[0, i : i + 500]])
-        for i in range(0, e.size(1), 500)
-    ),
-}
-
-
-class OnSections(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.conv, self.function = pyg.SAGEConv(6, 6), function
-
-    def forward(self, x, edge_index):
-        return self.function(self.conv(x, edge_index).tanh(), edge_index)
-
-
-@pytest.mark.parametrize("name", SECTIONS)
-def test_results_of_rows_between_constants_are_refused_though_the_check_has_fewer(graph, name):
-    """All rows of the small graph are below the constant, so that no comparison finds it."""
-    model = OnSections(SECTIONS[name])
-    with pytest.raises(ConfigError, match="joined with those of other ranks"):
-        prove(model, to_prove(graph, 2))
-
-
-def test_rows_between_constants_may_be_computed_one_by_one(graph):
-    model = OnSections(
-        lambda h, e: torch.cat([(h[i : i + 5] ** 2).tanh() for i in range(0, h.size(0), 5)])
-    )
-    assert prove(model, to_prove(graph, 2)).error < 1e-10
-
-
-COUNTS = {
-    "size": lambda h, e: h.size(0),
-    "product with a real number": lambda h, e: 0.5 * h.size(0) * 2,
-    "share": lambda h, e: 10 * int(0.1 * h.shape[0]),
-    "inverse": lambda h, e: 1 / (1.0 / h.size(0)),
-    "math.log": lambda h, e: math.exp(math.log(h.size(0))),
-    "math.log2": lambda h, e: 2 ** math.log2(h.size(0)),
-    "math.isqrt": lambda h, e: math.isqrt(h.size(0)) ** 2,
-    "math.ceil": lambda h, e: math.ceil(h.size(0)),
-    "range": lambda h, e: len(range(h.size(0))),
-    "bits": lambda h, e: h.size(0) >> 0 & 0xFFFF,
-    "text": lambda h, e: int(f"{h.size(0)}"),
-    "statistics": lambda h, e: statistics.mean([h.size(0), h.size(0)]),
-    "shape.numel": lambda h, e: h.shape.numel() / 6,
-    "full": lambda h, e: torch.full((1,), h.size(0), dtype=h.dtype).item(),
-    "new_full": lambda h, e: h.new_full((), fill_value=h.size(0)).item(),
-    "tensor": lambda h, e: torch.tensor(h.size(0), dtype=h.dtype).item(),
-    "linspace": lambda h, e: torch.linspace(1, h.size(0), 2)[-1].item(),
-    "topk": lambda h, e: h[:, 0].topk(h.size(0)).values.size(0),
-    "zeros": lambda h, e: torch.zeros(h.size(0)).numel(),
-    "edges": lambda h, e: math.exp(math.log(e.size(1))) / 10,
-    "difference": lambda h, e: 4 + (h.size(0) - 2 - 2),
-}
-LOCAL_COUNTS = {
-    "len(x)": lambda h, e: torch.zeros(len(h)).numel(),
-    "int(x.size(0))": lambda h, e: int(h.size(0)),
-    "full of": lambda h, e: torch.full((1,), h.size(0)).item(),
-    "add of": lambda h, e: (torch.zeros(1, dtype=torch.long) + h.size(0)).item(),
-    "the largest number in edge_index": lambda h, e: int(e.max()) + 1,
-    "a list of the rows of x": lambda h, e: sum(1 for _ in h),
-    "stride": lambda h, e: h.t().contiguous().stride(0),
-    "bincount without minlength": lambda h, e: e[1].bincount().numel(),
-    "a size of rows": lambda h, e: 2 * h[:160].size(0) - 110,
-}
-
-
-def on_a_graph_that_is_not_compared(model, graph, monkeypatch):
-    """Return the output on 200 nodes of two ranks, 41 of which are in the check, and the plain."""
-    monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
-    x, owner = torch.from_numpy(graph.features), np.arange(200) % 2
-    plain = model(x, torch.from_numpy(np.stack([graph.source, graph.target])))
-
-    def work(ranks):
-        part = GraphPart(graph, owner, ProcessGrid(2), ranks)
-        own = attach(copy.deepcopy(model), part)
-        with torch.no_grad():
-            return torch.zeros(200, plain.shape[1]).index_copy(0, part.nodes, own(x[part.nodes]))
-
-    return sum(run_ranks(2, work, Traffic)), plain
-
-
-def test_what_python_computes_from_a_size_is_of_all_ranks(larger_graph, monkeypatch):
-    """No comparison on the graph of the check finds a branch that 150 rows decide."""
-    torch.manual_seed(0)
-    reached = []
-
-    def chosen(h, e):
-        reached.append({name: count(h, e) > 150 for name, count in COUNTS.items()})
-        return h * sum(reached[-1].values())
-
-    out, plain = on_a_graph_that_is_not_compared(OnSections(chosen), larger_graph, monkeypatch)
-    assert all(reached[0].values())
-    assert [[n for n in COUNTS if not r[n]] for r in reached[-2:]] == [[], []]
-    assert torch.allclose(out, plain, atol=1e-5)
-
-
-@pytest.mark.parametrize("what", LOCAL_COUNTS)
-def test_a_plain_number_of_local_rows_is_refused_on_large_graphs(larger_graph, monkeypatch, what):
-    """Such a number is the one of a process, also where it is compared."""
-    count = LOCAL_COUNTS[what]
-    model = OnSections(lambda h, e: h * (2.0 if count(h, e) > 150 else 1.0))
-    with pytest.raises(ConfigError, match=rf"takes {re.escape(what)}.* at test_proof.py:\d+, the"):
-        on_a_graph_that_is_not_compared(model, larger_graph, monkeypatch)
 
 
 class Reversible(nn.Module):
@@ -740,33 +566,3 @@ def test_invertible_layers_are_equal_and_stay_invertible(graph, ranks, after):
 def test_gumbel_softmax_draws_the_same_for_a_row_on_any_number_of_ranks(graph, ranks, hard):
     model = Between(Function(lambda x: nn.functional.gumbel_softmax(x, tau=0.7, hard=hard)))
     assert prove(model, to_prove(graph, ranks)).error < LIMIT
-
-
-def dropped(graph, function, size):
-    """Return the rows that a function with dropout makes of ones, of all nodes, on `size` ranks."""
-
-    class Dropped(nn.Module):
-        def forward(self, x, edge_index):
-            return function(torch.ones_like(x).unsqueeze(-1).expand(-1, -1, 50).clone(), 0.4, True)
-
-    def work(ranks):
-        owner = np.arange(graph.num_nodes) % ranks.size
-        part = GraphPart(graph, owner, ProcessGrid(ranks.size), ranks)
-        with dropout_by_node(3):
-            out = distribute(Dropped(), part)(torch.from_numpy(graph.features)[part.nodes])
-        return torch.zeros(graph.num_nodes, *out.shape[1:]).index_copy(0, part.nodes, out)
-
-    return sum(run_ranks(size, work, Traffic))
-
-
-@pytest.mark.parametrize("name", ["alpha_dropout", "dropout1d"])
-def test_structured_dropout_is_that_of_torch_and_depends_on_the_row(graph, name):
-    function = getattr(nn.functional, name)
-    one = dropped(graph, function, 1)
-    assert torch.equal(one, dropped(graph, function, 3))
-    values = function(torch.ones(1000, 50, 1), 0.4, True).unique()
-    assert torch.allclose(one.unique(), values)
-    share = float((one == one.min()).double().mean())
-    assert share == pytest.approx(0.4, abs=0.05)
-    if name == "dropout1d":
-        assert bool((one == one[..., :1]).all())
