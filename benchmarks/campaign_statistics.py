@@ -1,7 +1,7 @@
 """Statistics of campaigns against xarray and CF in float64.
 
 Each campaign is one that `init emulate` starts by itself: the CF layouts of
-`scitoolkit.testing.layouts`, and `HARD` ones: a mean that is large against what changes, packed
+`tests/helpers/layouts`, and `HARD` ones: a mean that is large against what changes, packed
 values, missing cells, gaps in the times, files in other units of time. Mean, standard deviation
 and typical change are those that a training normalises with, before they are rounded to float32.
 The peer reads what is stored through xarray, without masking or scaling, and follows CF
@@ -12,6 +12,7 @@ deviation, that of the mean as well.
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +28,11 @@ from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.io.campaign.kept import training_moments
 from scitoolkit.io.campaign.measure import Question
-from scitoolkit.testing.layouts import write_layout
-from scitoolkit.testing.layouts_cf import CF_LAYOUTS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
+
+from layouts import write_layout
+from layouts.cf import CF_LAYOUTS
 
 ROWS = 24
 

@@ -1,6 +1,6 @@
 """The layouts of well-known programs, from `init` to the first step of a training.
 
-Each layout of `scitoolkit.testing.layouts` is written small. `init` writes a job, with the option
+Each layout of `tests/helpers/layouts` is written small. `init` writes a job, with the option
 that the layout states only if `init` alone is refused; the job runs for one step. Each number that
 enters the network has to equal what was written, of exactly the variables to learn; every other
 variable has to be listed. What differs without an error is counted as silent.
@@ -9,6 +9,7 @@ variable has to be listed. What differs without an error is counted as silent.
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,10 @@ from scitoolkit.core.starter import DataToStart
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.normalized_network import NormalizedNetwork
-from scitoolkit.testing.layouts import LayoutFiles, layout_names, write_layout
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
+
+from layouts import LayoutFiles, layout_names, write_layout
 
 
 @contextmanager

@@ -202,8 +202,9 @@ def test_a_damaged_plotfile_is_refused(tmp_path):
 
 def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
     yt = pytest.importorskip("yt")  # make test-peers
+    from layouts import write_layout
+
     from scitoolkit.io.formats import adaptive
-    from scitoolkit.testing.layouts import write_layout
 
     files, said, load = write_layout("amrex", tmp_path), [], yt.load
 
@@ -222,7 +223,7 @@ def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
 
 def test_time_of_enzo_is_in_seconds_and_that_of_a_plotfile_in_its_own_unit(tmp_path):
     pytest.importorskip("yt")  # make test-peers
-    from scitoolkit.testing.layouts import write_layout
+    from layouts import write_layout
 
     for name in ("enzo", "amrex"):
         (tmp_path / name).mkdir()

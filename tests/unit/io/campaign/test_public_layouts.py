@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
+from layouts import layout_names, write_layout
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
-from scitoolkit.testing.layouts import layout_names, write_layout
 
 _FILE = Path(__file__).parents[4] / "benchmarks" / "layouts_public.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_layouts_public", _FILE)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
+from layouts import write_layout
 
 import scitoolkit
 from scitoolkit.core.errors import DataError
@@ -15,7 +16,6 @@ from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.campaign import CampaignOptions, open_campaign
 from scitoolkit.io.campaign.rows import row_sets
-from scitoolkit.testing.layouts import write_layout
 
 CENTRES = CampaignOptions(staggered="centres")
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from layouts.cf import CF_LAYOUTS
+from layouts.files import LayoutFiles as LayoutFiles
+from layouts.files import Write
+from layouts.packages import installed
+from layouts.solvers import SOLVER_LAYOUTS
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.testing.layout_files import LayoutFiles as LayoutFiles
-from scitoolkit.testing.layout_files import Write
-from scitoolkit.testing.layouts_cf import CF_LAYOUTS
-from scitoolkit.testing.layouts_packages import installed
-from scitoolkit.testing.layouts_solvers import SOLVER_LAYOUTS
 
 
 def layout_names() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from scitoolkit.testing.layout_files import ROWS, LayoutFiles, Write
+from layouts.files import ROWS, LayoutFiles, Write
 
 RUNS, X, Y = 3, 9, 8
 Rng = np.random.Generator
