@@ -20,13 +20,14 @@ CARRIED = {".md", ".yaml", ".sh"}
 KERNELS = "scitoolkit/ops/codegen/_prebuilt"
 # As in scitoolkit.ops.codegen.prebuilt.
 ARCHIVE = "libraries.tar.xz"
+CARDS = "cards.tar.xz"  # as in scitoolkit.core.content
 DIGESTS = "libraries.sha256"
 
 
 def archive(files: Sequence[Path], root: Path, target: Path) -> Path:
     """Write files, named relative to a folder, to one archive; the same bytes for the same files.
 
-    Compressed one by one, as a wheel does, the libraries take more than twice the space.
+    Compressed one by one, as a wheel does, the files take more than twice the space.
     """
     with tarfile.open(target, "w:xz", preset=9) as out:
         for file in files:
@@ -69,10 +70,9 @@ class ContentHook(BuildHookInterface[Any]):
         digests = {n: hashlib.sha256((root / n).read_bytes()).hexdigest() for n in names}
         manifest = scratch / "manifest.json"
         manifest.write_text(json.dumps(digests, indent=0), encoding="utf-8")
-        carried = {str(root / n): n for n in names if Path(n).suffix in CARRIED}
-        carried[str(manifest)] = "manifest.json"
-        target = "scitoolkit/_content"
-        build_data["force_include"] |= {at: f"{target}/{name}" for at, name in carried.items()}
+        carried = [root / n for n in names if Path(n).suffix in CARRIED]
+        for file in (manifest, archive(carried, root, scratch / CARDS)):
+            build_data["force_include"][str(file)] = f"scitoolkit/_content/{file.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the files that were made for the wheel."""

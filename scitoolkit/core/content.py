@@ -1,16 +1,19 @@
 """Locations of the shipped datasets, surrogates and workflows: a clone, fetched files, or cards.
 
-A wheel contains the cards, the workflows' YAML and `manifest.json`, which lists every shipped file
-with its SHA-256; `fetch_content` copies those files from a source distribution or a clone.
+A wheel contains the cards and the workflows' YAML in one archive, unpacked at first use, and
+`manifest.json`, which lists every shipped file with its SHA-256; `fetch_content` copies those files
+from a source distribution or a clone.
 """
 
 from __future__ import annotations
 
+import atexit
 import glob
 import hashlib
 import json
 import lzma
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -23,12 +26,15 @@ from typing import IO
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.remote import local_path, url_of
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.unpacking import unpack
 
 KINDS = ("datasets", "surrogates", "workflows")
 FOLDER_VARIABLE = "SCITOOLKIT_CONTENT"
 _PACKAGE = Path(__file__).resolve().parents[1]
-_CARDS = _PACKAGE / "_content"
-_MANIFEST = _CARDS / "manifest.json"
+_MANIFEST = _PACKAGE / "_content" / "manifest.json"
+_CARDS = "cards.tar.xz"
+"""File beside the manifest. One by one, its small files take three times the space in a wheel."""
+_CARD = re.compile(rf"({'|'.join(KINDS)})(/[\w-][\w.-]*)+")
 
 
 def content_root(kind: str) -> Path:
@@ -44,7 +50,7 @@ def content_root(kind: str) -> Path:
     if not _MANIFEST.is_file():
         return _PACKAGE.parent / kind
     fetched = fetched_folder()
-    return (fetched if fetched.is_dir() else _CARDS) / kind
+    return (fetched if fetched.is_dir() else _cards()) / kind
 
 
 def list_content(kind: str) -> list[str]:
@@ -80,7 +86,7 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
             fix=nearest_name(short, names) or "",
         )
     # The YAML of workflows comes with the wheel: they run on a user's files without other content.
-    if not card and kind != "workflows" and path.is_relative_to(_CARDS):
+    if not card and kind != "workflows" and _is_card(path):
         raise _only_card(f"{kind}/{short}")
     return path
 
@@ -111,14 +117,51 @@ def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
         return local_path(url)
     path = Path(path)
     here = base / path
-    if here.is_relative_to(_CARDS):  # stated beside a workflow of the wheel
-        path = here.relative_to(_CARDS)
+    if _is_card(here):  # stated beside a workflow of the wheel
+        path = here.relative_to(_cards())
     if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(here):
         return here
     root = content_root(path.parts[0]).parent
-    if root == _CARDS and any(_is_below(Path(name), path) for name in _manifest()):
+    if _is_card(root) and any(_is_below(Path(name), path) for name in _manifest()):
         raise _only_card(path.as_posix())
     return root / path if _matches(root / path) else here
+
+
+def _is_card(path: Path) -> bool:
+    """Return whether a path lies among the cards of a wheel whose other files are not fetched."""
+    return _MANIFEST.is_file() and path.is_relative_to(_cards())
+
+
+@cache
+def _cards() -> Path:
+    """Return the folder of the cards of a wheel, unpacked beside the files that would be fetched.
+
+    Raises:
+        DataError: the archive is damaged.
+    """
+    archive = _MANIFEST.with_name(_CARDS)
+    digest = _sha256(archive)[:12]
+    folder = fetched_folder().with_name(f"cards-{digest}")
+    try:
+        if not folder.is_dir():
+            _unpack(archive, folder)
+    except OSError:  # no folder that may be written: this process has its own
+        private = tempfile.mkdtemp(prefix="scitoolkit-cards-")
+        atexit.register(shutil.rmtree, private, ignore_errors=True)
+        folder = Path(private) / "cards"
+        _unpack(archive, folder)
+    return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        unpack(archive, folder, _CARD)
+    except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+        raise DataError(
+            f"damaged archive of cards ({error})",
+            where=str(archive),
+            fix="pip install --force-reinstall --no-deps FILE, the wheel that was installed",
+        ) from None
 
 
 def _matches(path: Path) -> bool:

@@ -23,12 +23,12 @@ import os
 import platform
 import re
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.core.files import write_atomic
+from scitoolkit.core.unpacking import unpack
 from scitoolkit.ops.codegen.cache import cache_directory, distrust, fallback_directory
 
 PREBUILT = Path(__file__).with_name("_prebuilt")
@@ -124,31 +124,14 @@ def _unpacked(archive: Path) -> Path:
 
 
 def _unpack(archive: Path, place: Path) -> None:
-    """Write the libraries of an archive to a new folder, whole or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as scratch:
-        staged = Path(scratch) / "levels"
-        staged.mkdir(mode=0o700)
-        try:
-            with tarfile.open(archive, "r:xz") as libraries:
-                for member in libraries:
-                    file = libraries.extractfile(member)
-                    if file is None or not _MEMBER.fullmatch(member.name):
-                        raise tarfile.ReadError(f"a member named {member.name!r}")
-                    path = staged / member.name
-                    path.parent.mkdir(exist_ok=True)
-                    path.write_bytes(file.read())
-        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
-            raise BackendError(
-                f"damaged archive of prebuilt kernels ({error})",
-                where=str(archive),
-                fix=REINSTALL,
-            ) from None
-        try:
-            staged.rename(place)
-        except OSError:
-            if not place.is_dir():  # another process unpacked it meanwhile
-                raise
+    try:
+        unpack(archive, place, _MEMBER)
+    except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+        raise BackendError(
+            f"damaged archive of prebuilt kernels ({error})",
+            where=str(archive),
+            fix=REINSTALL,
+        ) from None
 
 
 def find(source: str, flags: tuple[str, ...]) -> Path | None:

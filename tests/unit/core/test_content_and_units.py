@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -60,17 +62,21 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def wheel(monkeypatch, tmp_path):
     """A package like that of a wheel, with one card; return the folder of fetched files."""
-    cards = tmp_path / "cards"
-    (cards / "datasets" / "ersst_v5").mkdir(parents=True)
-    (cards / "datasets" / "ersst_v5" / "README.md").write_text("card")
-    manifest = cards / "manifest.json"
+    package = tmp_path / "package"
+    package.mkdir()
+    with tarfile.open(package / content._CARDS, "w:xz") as cards:
+        card = tarfile.TarInfo("datasets/ersst_v5/README.md")
+        card.size = len(b"card")
+        cards.addfile(card, io.BytesIO(b"card"))
+    manifest = package / "manifest.json"
     manifest.write_text(json.dumps(dict.fromkeys([SERIES, "datasets/ersst_v5/README.md"], "")))
-    monkeypatch.setattr(content, "_CARDS", cards)
     monkeypatch.setattr(content, "_MANIFEST", manifest)
     monkeypatch.setenv(content.FOLDER_VARIABLE, str(tmp_path / "data"))
-    content._manifest.cache_clear()
+    for cached in (content._manifest, content._cards):
+        cached.cache_clear()
     yield content.fetched_folder()
-    content._manifest.cache_clear()
+    for cached in (content._manifest, content._cards):
+        cached.cache_clear()
 
 
 def test_shipped_data_are_found_from_any_folder(elsewhere, capsys):
@@ -144,10 +150,36 @@ def test_data_that_are_not_fetched_are_told_how_to_fetch(name, elsewhere, wheel,
     assert shipped_path(SERIES) == wheel / SERIES
 
 
+def test_cards_of_a_wheel_are_read_where_nothing_can_be_written(elsewhere, wheel, monkeypatch):
+    (elsewhere / "file").touch()
+    monkeypatch.setenv(content.FOLDER_VARIABLE, str(elsewhere / "file" / "below"))
+    card = find_content("datasets", "ersst_v5", card=True) / "README.md"
+    assert card.read_text() == "card"
+    assert not card.is_relative_to(elsewhere)
+
+
+@pytest.mark.parametrize("kept", [40, 0])
+def test_a_damaged_archive_of_cards_is_named(kept, elsewhere, wheel):
+    archive = content._MANIFEST.with_name(content._CARDS)
+    archive.write_bytes(archive.read_bytes()[:kept])
+    with pytest.raises(DataError, match=r"damaged archive of cards .* pip install") as caught:
+        find_content("datasets", "ersst_v5", card=True)
+    assert caught.value.where == str(archive)
+    assert [p.name for p in elsewhere.joinpath("data").iterdir()] == []
+
+
+def test_a_member_outside_the_kinds_is_not_written(elsewhere, wheel):
+    with tarfile.open(content._MANIFEST.with_name(content._CARDS), "w:xz") as cards:
+        cards.addfile(tarfile.TarInfo("datasets/../../escaped.md"))
+    with pytest.raises(DataError, match="escaped"):
+        find_content("datasets", "ersst_v5", card=True)
+    assert not list(elsewhere.rglob("escaped*"))
+
+
 def test_a_workflow_of_a_wheel_runs_on_the_users_file_without_fetched_content(
     elsewhere, wheel, capsys
 ):
-    folder = wheel.parents[1] / "cards" / "workflows" / "plain"
+    folder = content._cards() / "workflows" / "plain"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("card")
     (folder / "train.yaml").write_text(
