@@ -33,12 +33,13 @@ from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
 from scitoolkit.deploy.differences import OutputDifference, differences, in_measured_box
+from scitoolkit.deploy.file_parts import weights_file
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.random_rounding import JUMPS, RUNS, left_to_rounding
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, ExportedSource, generate, weights_file
+from scitoolkit.deploy.source import BLOCK, FLAGS, SMALL, ExportedSource, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)

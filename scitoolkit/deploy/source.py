@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import facts_in_c, interface, memory, tiles, trace
 from scitoolkit.deploy.agreement import in_order
 from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Processor
-from scitoolkit.deploy.lowering.elementwise import literal
-from scitoolkit.deploy.text_in_c import text_in_c
-from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
+from scitoolkit.deploy.file_parts import (
+    about_and_check,
+    addresses,
+    arguments_of,
+    arrays_of,
+    in_one_block,
+    require_names,
+    sample_checks,
+    weights_definition,
+)
+from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous
 from scitoolkit.ops.codegen.compile import read
 
 BLOCK = 16
@@ -96,24 +101,9 @@ def generate(
     Raises:
         ConfigError: an unsupported operator, or a name that is not a C identifier.
     """
-    reserved = re.sub("#.*", "", read(__file__, "reserved.txt")).split()
-    for symbol in (name, *(interface.symbol(name, f) for f in functions)):
-        if not symbol.isidentifier() or not symbol.isascii() or symbol in reserved:
-            raise ConfigError(
-                f"{symbol!r} is not a name for a C function",
-                allowed="letters, digits and _; no name of C or its library",
-                fix="-o model.c, and such names of the functions",
-            )
-    # Fortran limits names, of which the longest are NAME_NOT_FINITE and SYMBOL_WORKSPACE, to 63.
-    longest = max([len(name) + 11, *(len(interface.symbol(name, f)) + 10 for f in functions)])
-    if longest > 63:
-        raise ConfigError(
-            f"{name!r} is too long: Fortran needs names of {longest} letters",
-            allowed=f"{len(name) - longest + 63} letters",
-            fix="-o model.c",
-        )
+    require_names(name, functions)
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
-    blob, offsets = _weights([b for part in parts for b in part.builders])
+    blob, offsets = in_one_block([b for part in parts for b in part.builders])
     beside = not apart and (len(blob) > LITERAL if beside is None else beside)
     about: dict[str, Any] = {
         "abi": interface.ABI,
@@ -152,14 +142,13 @@ def generate(
             *(tiles.tile_source(*kernel) for kernel in kernels),
             *([read(bit_tiles.__file__, "dots.h")] if bit_kernels else []),
             *(bit_tiles.tile_source(*kernel) for kernel in bit_kernels),
-            *_home(name, blob, apart, beside),
-            *(
-                f"#define {label} ((const {C_TYPES[str(dtype)]} *)(stk_weights + {offset}))"
-                for label, (offset, dtype) in offsets.items()
-            ),
+            *weights_definition(name, blob, apart, beside),
+            *addresses(offsets),
             tables,
             body,
-            _checks(name, checksum, None if apart else blob, common(about) if apart else about),
+            about_and_check(
+                name, checksum, None if apart else blob, common(about) if apart else about
+            ),
             *([] if apart else [facts_in_c.definitions(name, functions, interface.STATUSES)]),
             "",
         ]
@@ -249,21 +238,6 @@ def _shape(spec: ArraySpec, samples: int) -> tuple[int, ...]:
     return spec.shape if spec.shared else (samples, *spec.shape)
 
 
-def _names(function: TracedFunction) -> list[tuple[str, int]]:
-    """Return the names of arrays in the file, and their elements per sample (0 for shared ones)."""
-    return [
-        *((f"in{k}", 0 if s.shared else numel(s.shape)) for k, s in enumerate(function.inputs)),
-        *((f"out{k}", numel(s.shape)) for k, s in enumerate(function.outputs)),
-    ]
-
-
-def _arguments(function: TracedFunction) -> str:
-    return ", ".join(
-        f"{'const ' if name.startswith('in') else ''}{C_TYPES[function.dtype]} *restrict {name}"
-        for name, _ in _names(function)
-    )
-
-
 def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -> tuple[str, int]:
     places, size = memory.plan(builder)
     declared = [
@@ -271,7 +245,7 @@ def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -
         for b, offset in places.items()
     ]
     lines = [text.replace("\n", "\n  ") for text, _ in builder.statements]
-    arguments = f"{_arguments(function)}, char *work"
+    arguments = f"{arguments_of(function)}, char *work"
     return "\n".join(
         [
             f"static int {call}_of_{samples}(STK_GIVEN {arguments}) {{",
@@ -284,91 +258,6 @@ def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -
     ), size
 
 
-def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, np.dtype]]]:
-    """Return all constants in one block, each aligned and stored once, and their offsets."""
-    blob, offsets, seen = bytearray(), {}, {}
-    for builder in builders:
-        for key, buffer in builder.constants.items():
-            assert buffer.data is not None
-            if key not in seen:
-                seen[key] = len(blob)
-                blob += buffer.data.tobytes()
-                blob += b"\0" * (-len(blob) % ALIGN)
-            offsets[buffer.name] = (seen[key], buffer.data.dtype)
-    return bytes(blob), offsets
-
-
-def weights_file(name: str) -> str:
-    """Return the macro of the path of the weights beside the code of a surrogate."""
-    return f"{name.upper()}_WEIGHTS_FILE"
-
-
-def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
-    """Return the C definition of the weights: in a file, or at the caller's address."""
-    if apart:
-        lines = [
-            "#define STK_GIVEN const char *restrict stk_weights,",
-            "#define STK_PASSED stk_weights,",
-        ]
-    elif beside:
-        symbol, macro = f"{name}_stk_weights", weights_file(name)
-        lines = [
-            "#define STK_GIVEN",
-            "#define STK_PASSED",
-            f"#ifndef {macro}",
-            f'#define {macro} "{name}.bin"',
-            "#endif",
-            f"#define STK_FILE {macro}",
-            f"#define STK_NAME {json.dumps(symbol)}",
-            read(__file__, "weights_beside.h"),
-            f'extern const char {symbol}[] __attribute__((visibility("hidden")));',
-            f"#define stk_weights {symbol}",
-        ]
-    else:
-        lines = [
-            "#define STK_GIVEN",
-            "#define STK_PASSED",
-            f"static const char stk_weights[] __attribute__((aligned({ALIGN}))) =",
-            f"{_literal(blob)};",
-        ]
-    return [f"#define STK_BYTES {len(blob)}", *lines]
-
-
-def _literal(blob: bytes) -> str:
-    """Return bytes as C string literals, which compile much faster than arrays of numbers."""
-    octal = [f"\\{byte:03o}" for byte in range(256)]
-    lines = (blob[k : k + 96] for k in range(0, len(blob), 96))
-    return "\n".join(f'"{"".join(octal[b] for b in line)}"' for line in lines) or '""'
-
-
-def _guard(name: str, spec: ArraySpec, dtype: str, builder: Builder, apart: bool) -> str:
-    """Return the C that checks one input of one sample and sets `status`.
-
-    If weights are separate, the box is one of them, so that the code does not depend on it.
-    """
-    box, real = [], C_TYPES[dtype]
-    for bound, sign in ((spec.low, "<"), (spec.high, ">")):
-        if bound is None:
-            continue
-        with np.errstate(over="ignore"):
-            values = np.broadcast_to(np.asarray(bound, dtype), spec.shape).ravel()
-        if len(np.unique(values)) == 1 and not apart:
-            box.append(f"(x[i] {sign} {literal(float(values[0]), dtype)})")
-        else:
-            box.append(f"(x[i] {sign} {builder.constant(values).buffer.name}[i])")
-    text = f"  if (stk_wrong_{real}({name}, {numel(spec.shape)})) return 2;"
-    if not box:
-        return text
-    return f"""{text}
-  {{
-    const {real} *x = {name};
-    int outside = 0;
-    #pragma omp simd reduction(|:outside)
-    for (int64_t i = 0; i < {numel(spec.shape)}; i++) outside |= {" | ".join(box)};
-    if (outside) status = 1;
-  }}"""
-
-
 def _loop(
     name: str,
     function: TracedFunction,
@@ -379,21 +268,11 @@ def _loop(
     bare: bool,
 ) -> str:
     """Return the exported function: a loop over blocks of samples, with threads and checks."""
-    call, arrays, block = interface.symbol(name, function), _names(function), sizes[-1]
+    call, arrays, block = interface.symbol(name, function), arrays_of(function), sizes[-1]
 
     def at(first: str) -> str:
         return ", ".join(f"{n} + ({first}) * {size}" for n, size in arrays)
 
-    guards = "\n".join(
-        _guard(f"in{k}", s, function.dtype, builder, apart)
-        for k, s in enumerate(function.inputs)
-        if not bare
-    )
-    finite = "\n".join(
-        f"  wrong |= stk_wrong_{C_TYPES[function.dtype]}({n}, {size});"
-        for n, size in arrays
-        if not bare and n.startswith("out")
-    )
     lost = "\n".join(
         f"    for (int64_t i = 0; i < {size}; i++) {n}[(first + k) * {size} + i] = NAN;"
         for n, size in arrays
@@ -404,19 +283,11 @@ def _loop(
     )
     own = ", ".join(n for n, _ in arrays)
     count = f"samples - b * {block} < {block} ? samples - b * {block} : {block}"
+    parameters = arguments_of(function)
     run = f"{call}_block(STK_PASSED b * {block}, {count}, {own}, work, sample_status)"
     return f"""
-static int {call}_before(STK_GIVEN {_arguments(function)}) {{
-  int status = 0;
-{guards}
-  return status;
-}}
-static int {call}_after({_arguments(function)}) {{
-  int wrong = 0;
-{finite}
-  return wrong;
-}}
-static int {call}_block(STK_GIVEN int64_t first, int64_t count, {_arguments(function)}, char *work,
+{sample_checks(call, function, builder, apart=apart, bare=bare)}
+static int {call}_block(STK_GIVEN int64_t first, int64_t count, {parameters}, char *work,
                         int32_t *sample_status) {{
   int worst = 0, status[{block}];
   for (int64_t k = 0; k < count; k++) status[k] = {call}_before(STK_PASSED {at("first + k")});
@@ -433,7 +304,7 @@ static int {call}_block(STK_GIVEN int64_t first, int64_t count, {_arguments(func
   }}
   return worst;
 }}
-int {call}(STK_GIVEN int64_t samples, {_arguments(function)}, void *workspace,
+int {call}(STK_GIVEN int64_t samples, {parameters}, void *workspace,
            int64_t workspace_bytes, int32_t *sample_status) {{
   int64_t threads = workspace_bytes / {scratch};
   if (threads < 1) return 3;
@@ -457,20 +328,6 @@ int {call}(STK_GIVEN int64_t samples, {_arguments(function)}, void *workspace,
   }}
   return worst;
 }}"""
-
-
-def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any]) -> str:
-    """Return the functions `NAME_about` and `NAME_check`."""
-    return "\n".join(
-        [
-            f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}",
-            f"#define STK_CHECK {name}_check",
-            f"#define STK_ABI {interface.ABI}",
-            f"#define STK_CHECKSUM INT64_C({checksum})",
-            *([] if blob is None else [f"#define STK_ADLER {zlib.adler32(blob)}u"]),
-            read(__file__, "checks.h"),
-        ]
-    )
 
 
 def common(about: dict[str, Any]) -> dict[str, Any]:
