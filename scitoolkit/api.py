@@ -388,9 +388,14 @@ def export(
         from scitoolkit.deploy.export import ExportConfig
         from scitoolkit.deploy.export import export as export_to_c
         from scitoolkit.deploy.pareto import export_fastest
+        from scitoolkit.deploy.torch_library import export_through_torch, require_tools
 
         config = read_document(None, options).validate(ExportConfig)
+        if config.device is not None:
+            require_tools(Path(output), config.device)
         functions = _functions(job, path)
+        if config.device is not None:
+            return export_through_torch(functions, Path(output), config)
         if config.search is not None:
             return _export_searched(functions, Path(output), config)
         if config.fastest:

@@ -30,6 +30,10 @@ def command(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the domain.")
     ] = None,
     batch: Annotated[int | None, typer.Option("--batch", help="Samples per call.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help=".so that computes by libtorch: cuda, or cpu."),
+    ] = None,
     bits: Annotated[
         int | None,
         typer.Option("--bits", help="C: bits per weight, 8, 4 or 2; float32 by default."),
@@ -70,6 +74,7 @@ def command(
     setup_logging(verbose=verbose)
     named = {
         "batch": batch,
+        "device": device,
         "bits": bits,
         "time_share": time_share,
         "max_error": max_error,
@@ -99,6 +104,8 @@ def command(
         print(f"unchanged layers: {', '.join(record['dense'])}")
     for text in record.get("undecided", {}).values():
         print(f"warning: {text}")
+    if "libtorch" in record:
+        print(f"computes on {record['device']} by libtorch of {record['libtorch']}")
     print(f"checked: largest difference from the surrogate {record['largest_difference']:.1g}")
     print(record["path"])
 

@@ -46,6 +46,10 @@ class ExportConfig(Config):
             machine within `max_error`; see `deploy.pareto`.
         search: number of combinations of bits, groups, rounding, kept layers, ranks and vectors to
             measure, of which the fastest within `max_error` is written; see `deploy.combinations`.
+        device: `cuda` or `cpu`, of a `.so` that computes there by libtorch, which it needs where it
+            runs; see `deploy.torch_library`. C code on the CPU, without torch, unless given.
+        batch: number of samples in which `device` computes a call; all samples together unless
+            given.
     """
 
     dtype: Literal["float32", "float64"] = "float32"
@@ -64,9 +68,15 @@ class ExportConfig(Config):
     channels: Literal["keep", "remove"] = "keep"
     fastest: bool = False
     search: PositiveInt | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    batch: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _compressed_or_nothing(self) -> ExportConfig:
+        if self.device is None and self.batch is not None:
+            raise ValueError("batch without device: C code computes any number of samples")
+        if self.device is not None:
+            self._in_torch()
         if self.bits is not None and self.time_share is not None:
             raise ValueError(
                 "bits and time_share: times of layers are measured in float32; give one of them, "
@@ -106,6 +116,21 @@ class ExportConfig(Config):
     def input_bits(self) -> int:
         """Bits of the inputs of quantised layers."""
         return (self.activations or 16) if self.bits == 8 else 8
+
+    def _in_torch(self) -> None:
+        """Reject options of C code that libtorch lacks."""
+        own = ("device", "batch", "dtype", "tolerance")
+        defaults = {
+            name: field.get_default(call_default_factory=True)
+            for name, field in type(self).model_fields.items()
+            if name not in own
+        }
+        others = [name for name, value in defaults.items() if getattr(self, name) != value]
+        if others:
+            raise ValueError(
+                f"{', '.join(others)} with device={self.device}: options of C code, which libtorch "
+                f"lacks; leave device or {' and '.join(others)} out"
+            )
 
     def _left_to(self, chooser: str) -> None:
         """Reject options that `fastest` or `search` chooses."""

@@ -188,12 +188,16 @@ def _guard(name: str, spec: ArraySpec, dtype: str, builder: Builder, apart: bool
   }}"""
 
 
-def about_and_check(name: str, checksum: int, blob: bytes | None, about: dict[str, Any]) -> str:
-    """Return the functions `NAME_about` and `NAME_check`."""
+def about_definition(name: str, about: Mapping[str, Any]) -> str:
+    """Return the function `NAME_about`."""
+    return f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}"
+
+
+def file_check(symbol: str, checksum: int, blob: bytes | None) -> str:
+    """Return the function that compares header, weights and processor with the file."""
     return "\n".join(
         [
-            f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}",
-            f"#define STK_CHECK {name}_check",
+            f"#define STK_CHECK {symbol}",
             f"#define STK_ABI {interface.ABI}",
             f"#define STK_CHECKSUM INT64_C({checksum})",
             *([] if blob is None else [f"#define STK_ADLER {zlib.adler32(blob)}u"]),

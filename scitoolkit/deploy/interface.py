@@ -67,13 +67,17 @@ def described(spec: ArraySpec, samples: int = -1) -> dict[str, Any]:
 
 
 def header(
-    name: str, functions: Sequence[TracedFunction], checksum: int, scratch: Sequence[int]
+    name: str,
+    functions: Sequence[TracedFunction],
+    checksum: int,
+    scratch: Sequence[int],
+    conduct: str = "Thread-safe: no allocation, no state between calls.",
 ) -> str:
-    """Return the C header."""
+    """Return the C header; `conduct` states what a call does to memory and threads."""
     big = name.upper()
     lines = [
         f"/* {name}: a surrogate written by scitoolkit export. Arrays are {functions[0].dtype}, C",
-        "   order, the sample first. Thread-safe: no allocation, no state between calls. */",
+        f"   order, the sample first. {conduct} */",
         f"#ifndef {big}_H",
         f"#define {big}_H",
         "#include <stdint.h>",

@@ -17,10 +17,11 @@ from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Processor
 from scitoolkit.deploy.file_parts import (
-    about_and_check,
+    about_definition,
     addresses,
     arguments_of,
     arrays_of,
+    file_check,
     in_one_block,
     require_names,
     sample_checks,
@@ -146,9 +147,8 @@ def generate(
             *addresses(offsets),
             tables,
             body,
-            about_and_check(
-                name, checksum, None if apart else blob, common(about) if apart else about
-            ),
+            about_definition(name, common(about) if apart else about),
+            file_check(f"{name}_check", checksum, None if apart else blob),
             *([] if apart else [facts_in_c.definitions(name, functions, interface.STATUSES)]),
             "",
         ]

@@ -133,13 +133,8 @@ def lower(
         ConfigError: an operator without lowering, or a module with a state.
     """
     by_target = _lowerings()
+    require_pure(exported)
     signature = exported.graph_signature
-    if signature.buffers_to_mutate:
-        raise ConfigError(
-            f"the module changes {', '.join(signature.buffers_to_mutate.values())} when called",
-            where="export to C",
-            fix="pass the state as an input and return it as an output",
-        )
     constants = constants_of(exported)
     values: dict[Any, Any] = {}
     arrays = iter(inputs)
@@ -169,6 +164,25 @@ def lower(
         builder.store(builder.value(result), into)
 
 
+def require_pure(exported: torch.export.ExportedProgram) -> None:
+    """Raise ConfigError if a traced module changes its state or draws random numbers."""
+    changed = exported.graph_signature.buffers_to_mutate.values()
+    if changed:
+        raise ConfigError(
+            f"the module changes {', '.join(changed)} when called",
+            where="export to C",
+            fix="pass the state as an input and return it as an output",
+        )
+    for node in exported.graph.nodes:
+        tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
+        if torch.Tag.nondeterministic_seeded in tags:
+            raise ConfigError(
+                f"operator {node.target}, from {_origin(node)}, draws random numbers",
+                where="export to C",
+                fix="pass them as an input",
+            )
+
+
 def _result(node: Any, values: dict, builder: Builder, by_target: dict[str, type[Lowering]]) -> Any:
     target = str(node.target)
     if node.target is operator.getitem:
@@ -181,12 +195,6 @@ def _result(node: Any, values: dict, builder: Builder, by_target: dict[str, type
             where="export to C",
             allowed="operators of tensors, without branches or loops over values",
             fix="torch.where chooses for each sample; a branch chooses for all samples of a call",
-        )
-    if torch.Tag.nondeterministic_seeded in node.target.tags:
-        raise ConfigError(
-            f"operator {target}, from {_origin(node)}, draws random numbers",
-            where="export to C",
-            fix="pass them as an input",
         )
     builder.operators.add(target.removeprefix("aten.").partition(".")[0])
     like = node.meta.get("val")

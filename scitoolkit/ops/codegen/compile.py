@@ -132,7 +132,7 @@ def compile_source(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
 def _compile_in(scratch: str, compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
     code, library = Path(scratch) / "kernel.c", Path(scratch) / "kernel.so"
     code.write_text(source)
-    _run(compiler, (*flags, *BUILD, str(code), "-o", str(library), "-lm"), library)
+    run_compiler(compiler, (*flags, *BUILD, str(code), "-o", str(library), "-lm"), library)
     return library.read_bytes()
 
 
@@ -151,14 +151,18 @@ def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> byte
         code, unit, library = (Path(folder) / f"kernel.{suffix}" for suffix in ("c", "o", "so"))
         code.write_text(source)
         compiled = [flag for flag in BUILD if flag != "-shared"]
-        _run(compiler, (*flags, *compiled, "-c", str(code), "-o", str(unit)), unit)
+        run_compiler(compiler, (*flags, *compiled, "-c", str(code), "-o", str(unit)), unit)
         late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-ldl",)
-        _run(compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library)
+        run_compiler(compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library)
         return library.read_bytes()
 
 
-def _run(compiler: str, arguments: tuple[str, ...], made: Path) -> None:
-    """Run the compiler and check that it wrote the file `made`."""
+def run_compiler(compiler: str, arguments: tuple[str, ...], made: Path) -> None:
+    """Run the compiler and check that it wrote the file `made`.
+
+    Raises:
+        BackendError: it fails, or there is no space for its files.
+    """
     command = [*shlex.split(compiler), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not made.exists():
