@@ -362,9 +362,9 @@ def export(
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: `.c` or `.so` for C and Fortran, `.onnx`, `.weights` for a
-            `scitoolkit.deploy.Pool`; for an emulator also `.pt2`; for a potential the folder of
-            its C library.
+        output: `.c` or `.so` for C and Fortran, with `device=cuda` a `.so` for a GPU; `.onnx`;
+            `.weights` for a `scitoolkit.deploy.Pool`; for an emulator also `.pt2`; for a potential
+            the folder of its C library.
         options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, of
             `scitoolkit.deploy.onnx_file.OnnxOptions`, or of the domain.
 
@@ -373,6 +373,13 @@ def export(
     """
     job, path = _job_of(directory)
     suffix = Path(output).suffix
+    if suffix != ".so" and any(option.startswith("device=") for option in options):
+        raise ConfigError(
+            f"device for {suffix or 'a folder'}",
+            where=str(output),
+            allowed=".so, a library that computes by libtorch",
+            fix="-o model.so, or leave device out",
+        )
     if suffix == ".onnx" and isinstance(job, Traceable) and not isinstance(job, Exporter):
         from scitoolkit.deploy.onnx_file import OnnxOptions, export_onnx
 

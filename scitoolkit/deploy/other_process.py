@@ -16,11 +16,12 @@ from scitoolkit.deploy.library import Array, Call, CompiledSurrogate
 
 
 @contextlib.contextmanager
-def in_other_process(path: Path) -> Iterator[Call]:
+def in_other_process(path: Path, where: str) -> Iterator[Call]:
     """Return a call of a library that a new process loads, with the arguments of `Library.run`.
 
     Args:
         path: the library.
+        where: its place, for errors.
 
     Raises:
         BackendError: by a call, if the library cannot be loaded or ends its process.
@@ -39,17 +40,20 @@ def in_other_process(path: Path) -> Iterator[Call]:
             except (EOFError, BrokenPipeError):
                 raise BackendError(
                     f"the process that called the library ended with status {process.wait()}",
-                    where=str(path),
+                    where=where,
                     fix="-o model.c without device, whose code refuses a sample and goes on",
                 ) from None
             if isinstance(answer, str):
-                raise BackendError(answer, where=str(path))
+                raise BackendError(answer, where=where)
             return answer
 
         try:
             yield call
         finally:
-            process.kill()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()  # the process ends, and with it its temporary files
+            process.wait()
 
 
 def _serve(path: Path, calls: BinaryIO, answers: BinaryIO) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.devices import choose_device
 from scitoolkit.core.errors import BackendError, ConfigError, NumericalError, ScitoolkitError
 from scitoolkit.core.files import write_together
 from scitoolkit.core.traced import TracedFunction
@@ -91,7 +90,6 @@ def require_tools(path: Path, device: str) -> str:
             fix="export on the machine with the GPU, with a CUDA build of torch; -o model.onnx "
             "needs no GPU",
         )
-    choose_device(device)
     find_compiler()
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
@@ -144,7 +142,7 @@ def export_through_torch(
         library = Path(scratch) / path.name
         library.write_bytes(_compiled(Path(scratch), path.stem, code, weights, compiler, device))
         sizes = (SAMPLES, config.batch + SAMPLES) if config.batch else (1, SAMPLES, MANY)
-        with in_other_process(library) as call:
+        with in_other_process(library, str(path)) as call:
             largest = max(difference(f, call, size) for f in functions for size in sizes)
         if not largest <= config.allowed:
             raise NumericalError(
@@ -160,13 +158,10 @@ def export_through_torch(
         f"looks for it in LD_LIBRARY_PATH, then in {TORCH / 'lib'}"
     )
     way = f"{path.stem}_check loads the functions. PROCESSOR is also returned if the device fails"
-    header = interface.header(
-        path.stem,
-        functions,
-        checksum,
-        spaces,
-        "Thread-safe, one call at a time; calls\n   allocate memory, and leave the workspace unused.",
+    conduct = (
+        "Thread-safe, one call at a time: a\n   call allocates memory, and not in the workspace."
     )
+    header = interface.header(path.stem, functions, checksum, spaces, conduct)
     files: dict[str, str | bytes] = {
         path.name: made,
         f"{path.stem}.h": interface.with_notes(header, [note, way]),
@@ -218,7 +213,7 @@ def _package(function: TracedFunction, path: Path, config: ExportConfig) -> byte
                 dynamic_shapes=None if config.batch else {"inputs": free},
                 strict=False,
             )
-            require_pure(program)
+            require_pure(program.run_decompositions())
             if config.device == "cuda":
                 program = move_to_device_pass(program, config.device)
             aoti_compile_and_package(program, package_path=str(path))
@@ -227,6 +222,7 @@ def _package(function: TracedFunction, path: Path, config: ExportConfig) -> byte
     except Exception as error:  # torch has many kinds
         text = " ".join(str(error).split())[:200]
         fix = "leave device out, for C code" if config.batch else "batch=64, samples of a block"
+        fix += "; CUDA_HOME, the toolkit of CUDA" * (config.device == "cuda")
         raise ConfigError(
             f"{type(function.module).__name__} cannot be compiled ({type(error).__name__}: {text})",
             where=f"function {function.name!r} for {config.device}",

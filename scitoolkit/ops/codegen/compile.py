@@ -153,7 +153,9 @@ def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> byte
         compiled = [flag for flag in BUILD if flag != "-shared"]
         run_compiler(compiler, (*flags, *compiled, "-c", str(code), "-o", str(unit)), unit)
         late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-ldl",)
-        run_compiler(compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library)
+        run_compiler(
+            compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library
+        )
         return library.read_bytes()
 
 
