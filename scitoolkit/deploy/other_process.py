@@ -1,4 +1,4 @@
-"""Calls of an exported library in a process of its own: as a program makes them, without torch."""
+"""Calls of an exported library in another process, which has no torch, as a program makes them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_other_process(path: Path, where: str) -> Iterator[Call]:
                 raise BackendError(
                     f"the process that called the library ended with status {process.wait()}",
                     where=where,
-                    fix="-o model.c without device, whose code refuses a sample and goes on",
+                    fix="leave device out: C code refuses such a sample alone",
                 ) from None
             if isinstance(answer, str):
                 raise BackendError(answer, where=where)
