@@ -1,7 +1,7 @@
 """Statistics of campaigns against xarray and CF in float64.
 
 Each campaign is one that `init emulate` starts by itself: the CF layouts of
-`tests/helpers/layouts`, and `HARD` ones: a mean that is large against what changes, packed
+`tests/helpers/program_layouts`, and `HARD` ones: a mean that is large against what changes, packed
 values, missing cells, gaps in the times, files in other units of time. Mean, standard deviation
 and typical change are those that a training normalises with, before they are rounded to float32.
 The peer reads what is stored through xarray, without masking or scaling, and follows CF
@@ -31,8 +31,8 @@ from scitoolkit.io.campaign.measure import Question
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
-from layouts import write_layout
-from layouts.cf import CF_LAYOUTS
+from program_layouts import write_layout
+from program_layouts.cf import CF_LAYOUTS
 
 ROWS = 24
 

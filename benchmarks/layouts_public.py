@@ -1,9 +1,9 @@
 """The layouts of well-known programs, from `init` to the first step of a training.
 
-Each layout of `tests/helpers/layouts` is written small. `init` writes a job, with the option
-that the layout states only if `init` alone is refused; the job runs for one step. Each number that
-enters the network has to equal what was written, of exactly the variables to learn; every other
-variable has to be listed. What differs without an error is counted as silent.
+Each layout of `tests/helpers/program_layouts` is written small. `init` writes a job, with the
+option that the layout states only if `init` alone is refused; the job runs for one step. Each
+number that enters the network has to equal what was written, of exactly the variables to learn;
+every other variable has to be listed. What differs without an error is counted as silent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scitoolkit.emulation.normalized_network import NormalizedNetwork
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
-from layouts import LayoutFiles, layout_names, write_layout
+from program_layouts import LayoutFiles, layout_names, write_layout
 
 
 @contextmanager

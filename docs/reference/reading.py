@@ -159,7 +159,7 @@ this size that lost a chunk cannot be told from it.
 
 ## Layouts that are tried
 
-`tests/helpers/layouts` writes {layouts_tried} layouts as their programs do, in small. For
+`tests/helpers/program_layouts` writes {layouts_tried} layouts as their programs do, in small. For
 each, `init` writes a job, with the option in brackets where the files do not say enough, and
 the numbers that enter the network in its first step are compared with those that were written
 (`benchmarks/run.py layouts_public`). A variable or role that differs in silence: {silent}.

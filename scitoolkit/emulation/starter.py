@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,12 @@ def starter(data: DataToStart) -> str:
         f"rows, grid {' x '.join(map(str, grid))}",
         *surveyed.remarks,
     )
-    if options.lead and (steady := _resting(campaign, surveyed.moving)):
-        lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
+    if options.lead:
+        rows_read = _rows_read(campaign)
+        if steady := _resting(campaign, surveyed.moving, rows_read):
+            lines.comment(", ".join(steady), "no change in the rows read: stays as it is")
+        for name in _driving(campaign, surveyed.moving, rows_read):
+            lines.comment(name, "alike in all simulations, as a driver is; one is in inputs alone")
     masked = missing_cells(campaign)
     uniform = _uniform(campaign, surveyed) if masked and options.lead else []
     if uniform:
@@ -85,19 +90,50 @@ def starter(data: DataToStart) -> str:
     return lines.text()
 
 
-def _resting(campaign: Campaign, names: list[str]) -> list[str]:
-    """Return the variables that are equal in the first, middle and last row of simulations."""
+def _rows_read(campaign: Campaign) -> dict[str, np.ndarray]:
+    """Read the first, middle and last row of some simulations.
+
+    Returns:
+        (simulations, 3, *grid) values of each channel.
+    """
     bounds = campaign.index.bounds[: _READ + 1]
     rows = [[a, (a + b - 1) // 2, b - 1] for a, b in itertools.pairwise(bounds)]
     windows = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
     windows.allow_nan = True
     values = windows.read(np.array(rows).ravel())
-    apart = {n: v.reshape(-1, 3, *v.shape[1:]) for n, v in values.items()}
-    rests = {
-        n: np.array_equal(v, np.broadcast_to(v[:, :1], v.shape), equal_nan=True)
-        for n, v in apart.items()
-    }
-    return [n for n in names if all(rests[channel] for channel in campaign.names[n])]
+    return {n: v.reshape(-1, 3, *v.shape[1:]) for n, v in values.items()}
+
+
+def _resting(campaign: Campaign, names: list[str], rows: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the variables that are equal in the rows read of each simulation."""
+    return [name for name in names if _equal_along(1, campaign, name, rows)]
+
+
+def _driving(campaign: Campaign, names: list[str], rows: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the variables that change in time, and alike in all simulations, if others differ.
+
+    A file does not say what drives a simulation and what it computes. Simulations from different
+    states differ in all that they compute, from the first row to the last.
+    """
+    lengths = np.diff(campaign.index.bounds[: _READ + 1])
+    if len(lengths) < 2 or np.ptp(lengths):  # rows read at other times
+        return []
+    alike = [
+        name
+        for name in names
+        if _equal_along(0, campaign, name, rows) and not _equal_along(1, campaign, name, rows)
+    ]
+    return alike if len(alike) < len(names) else []
+
+
+def _equal_along(axis: int, campaign: Campaign, name: str, rows: Mapping[str, np.ndarray]) -> bool:
+    """Return whether all channels of a variable are the same along an axis of the rows read."""
+    channels = [rows[channel] for channel in campaign.names[name]]
+    firsts = [values.take([0], axis) for values in channels]
+    return all(
+        np.array_equal(v, np.broadcast_to(first, v.shape), equal_nan=True)
+        for v, first in zip(channels, firsts, strict=True)
+    )
 
 
 def _uniform(campaign: Campaign, surveyed: Survey) -> list[str]:

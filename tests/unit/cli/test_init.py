@@ -97,6 +97,25 @@ def test_super_resolution_and_forecasts_of_a_field_run(tmp_path):
         path.unlink()
 
 
+@pytest.mark.parametrize("driver", ["alike", "own"])
+def test_a_variable_alike_in_all_simulations_is_marked_as_a_driver(tmp_path, driver):
+    rng = np.random.default_rng(0)
+    heating = np.sin(np.arange(20))[:, None] * np.ones((20, 16))
+    for i in range(3):
+        data = xr.Dataset(
+            {
+                "u": (("time", "x"), rng.random((20, 16))),
+                "heating": (("time", "x"), heating + (0 if driver == "alike" else i)),
+            },
+            coords={"time": np.arange(20.0)},
+        )
+        data.to_netcdf(tmp_path / f"run{i}.nc", engine="h5netcdf")
+    text = start("emulate", tmp_path, f"{tmp_path}/run*.nc").read_text()
+    remark = "# heating    # alike in all simulations, as a driver is; one is in inputs alone\n"
+    assert (remark in text) == (driver == "alike")
+    assert "  outputs: [heating, u]\n" in text
+
+
 def test_a_land_mask_is_no_input_but_a_depth_is(tmp_path):
     rng = np.random.default_rng(0)
     land = rng.random((12, 16)) < 0.3

@@ -202,7 +202,7 @@ def test_a_damaged_plotfile_is_refused(tmp_path):
 
 def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
     yt = pytest.importorskip("yt")  # make test-peers
-    from layouts import write_layout
+    from program_layouts import write_layout
 
     from scitoolkit.io.formats import adaptive
 
@@ -223,7 +223,7 @@ def test_finer_levels_are_said_to_be_left_out(tmp_path, monkeypatch):
 
 def test_time_of_enzo_is_in_seconds_and_that_of_a_plotfile_in_its_own_unit(tmp_path):
     pytest.importorskip("yt")  # make test-peers
-    from layouts import write_layout
+    from program_layouts import write_layout
 
     for name in ("enzo", "amrex"):
         (tmp_path / name).mkdir()

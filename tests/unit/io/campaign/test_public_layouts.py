@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
-from layouts import layout_names, write_layout
+from program_layouts import layout_names, write_layout
 
 from scitoolkit import open_campaign
 from scitoolkit.core.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
-from layouts import write_layout
+from program_layouts import write_layout
 
 import scitoolkit
 from scitoolkit.core.errors import DataError

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from layouts.files import ROWS, LayoutFiles, Write
+from program_layouts.files import ROWS, LayoutFiles, Write
 
 RUNS, X, Y = 3, 9, 8
 Rng = np.random.Generator

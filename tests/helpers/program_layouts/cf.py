@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layouts.files import CfLayout
+from program_layouts.files import CfLayout
 
 DAYS = "days since 2000-01-01"
 HOURS = "hours since 1900-01-01;;6"

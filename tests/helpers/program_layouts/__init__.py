@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from layouts.cf import CF_LAYOUTS
-from layouts.files import LayoutFiles as LayoutFiles
-from layouts.files import Write
-from layouts.packages import installed
-from layouts.solvers import SOLVER_LAYOUTS
+from program_layouts.cf import CF_LAYOUTS
+from program_layouts.files import LayoutFiles as LayoutFiles
+from program_layouts.files import Write
+from program_layouts.packages import installed
+from program_layouts.solvers import SOLVER_LAYOUTS
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from layouts.files import ROWS, LayoutFiles, Write
+from program_layouts.files import ROWS, LayoutFiles, Write
 
 Rng = np.random.Generator
 
