@@ -132,10 +132,13 @@ class Library(Functions):
         status = check(ABI, self.about["checksum"])
         if status:
             reason = next(k for k, v in STATUSES.items() if v == status)
+            device = self.about.get("device")
             text = {
                 "MISMATCH": f"of ABI {self.about['abi']}, this release reads {ABI}",
                 "CORRUPT": "the weights in it are damaged",
-                "PROCESSOR": "compiled for another processor",
+                "PROCESSOR": f"compiled for {device}, which cannot run it here"
+                if device
+                else "compiled for another processor",
             }[reason]
             raise CheckpointError(text, where=str(path), fix=f"scitoolkit export RUN -o {path}")
 

@@ -53,6 +53,12 @@ struct Float32Products {
   ~Float32Products() { at::globalContext().setAllowTF32CuDNN(before); }
 };
 
+/* The reason of an error, without the stack that torch adds. */
+const char *reason(const std::exception &error) {
+  const auto *of_torch = dynamic_cast<const c10::Error *>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
 struct Arrays {
   Tensors tensors;
   std::vector<bool> shared;
@@ -132,7 +138,8 @@ void compute_all(const stk_torch_function &function, int64_t samples, const void
     try {
       compute(loader, function.batch, own, results, first, count);
       continue;
-    } catch (const std::exception &) { /* of one sample, such as an index out of range: find it */
+    } catch (const std::exception &) {
+      /* Of one sample, such as an index out of range: find it. */
     }
     for (int64_t k = first; k < first + count; k++) {
       try {
@@ -140,7 +147,8 @@ void compute_all(const stk_torch_function &function, int64_t samples, const void
       } catch (const std::exception &) {
         for (const auto &result : results)
           result.narrow(0, k, 1).fill_(std::numeric_limits<double>::quiet_NaN());
-        for (const auto &tensor : own.tensors) tensor.cpu(); /* fails if the device does: then it is no matter of the sample */
+        /* It was no matter of the sample if the device fails. */
+        for (const auto &tensor : own.tensors) tensor.cpu();
       }
     }
   }
@@ -157,7 +165,7 @@ extern "C" int stk_torch_load(const stk_torch_function *function) {
     return 0;
   } catch (const std::exception &error) {
     std::fprintf(stderr, "scitoolkit: the package for %s cannot be loaded: %s\n",
-                 function->device, error.what());
+                 function->device, reason(error));
     return 6;
   }
 }
@@ -169,7 +177,7 @@ extern "C" int stk_torch_call(const stk_torch_function *function, int64_t sample
     compute_all(*function, samples, inputs, outputs);
     return 0;
   } catch (const std::exception &error) {
-    std::fprintf(stderr, "scitoolkit: a call on %s failed: %s\n", function->device, error.what());
+    std::fprintf(stderr, "scitoolkit: a call on %s failed: %s\n", function->device, reason(error));
     return 6;
   }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,11 +18,12 @@ from scitoolkit import api
 from scitoolkit.cli.main import app
 from scitoolkit.core.errors import BackendError, CheckpointError, ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.deploy import CompiledSurrogate, ExportConfig
+from scitoolkit.deploy import CompiledSurrogate, ExportConfig, torch_library
 from scitoolkit.deploy.agreement import examples, of_module, relative
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.other_process import in_other_process
 from scitoolkit.deploy.torch_library import export_through_torch, require_tools
+from scitoolkit.ops.codegen.compile import read
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
 
@@ -177,6 +179,42 @@ def test_a_c_program_without_python_and_a_damaged_library(tmp_path):
     (tmp_path / "m.so").write_bytes(damaged)
     with pytest.raises(CheckpointError, match="damaged"):
         CompiledSurrogate(tmp_path / "m.so")
+
+
+UNUSABLE = """
+#include <cmath>
+#include <cstring>
+int main(int, char **words) {
+  const int64_t arrays[] = {0, 1, 3, 0, 1, 2};
+  const stk_torch_function function = {"no package", 10, words[1], 0, 0, 1, 1, arrays};
+  float x[3] = {0, 0, 0}, y[2];
+  const void *const inputs[] = {x};
+  void *const outputs[] = {y};
+  return stk_torch_load(&function) != 6 || stk_torch_call(&function, 1, inputs, outputs) != 6;
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_missing_device_and_a_broken_package_are_statuses_with_a_reason(tmp_path):
+    texts = [read(torch_library.__file__, f"torch_runner.{suffix}") for suffix in ("h", "cpp")]
+    (tmp_path / "main.cpp").write_text("\n".join([*texts, UNUSABLE]))
+    torch_home = torch_library.TORCH
+    compiler = require_tools(Path("m.so"), "cpu")
+    includes = [f"-I{torch_home / 'include'}", f"-I{torch_home / 'include/torch/csrc/api/include'}"]
+    libraries = ["-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_home / 'lib'}"]
+    command = [compiler, *torch_library.RUNNER, *includes, "main.cpp", f"-L{torch_home / 'lib'}"]
+    subprocess.run([*command, *libraries, "-o", "main"], cwd=tmp_path, check=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    for device in ("cuda", "cpu"):  # without libtorch_cuda there is no GPU
+        ran = subprocess.run(
+            ["./main", device], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert f"scitoolkit: the package for {device} cannot be loaded: " in ran.stderr
+        assert f"scitoolkit: a call on {device} failed: " in ran.stderr
+        assert "frame #" not in ran.stderr
+    assert not list(tmp_path.glob("*.pt2"))
 
 
 class Fixed(nn.Module):
