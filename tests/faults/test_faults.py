@@ -18,10 +18,11 @@ from warm_start import WarmStart
 
 KINDS = ("kill", "term", "int", "ENOSPC", "EROFS", "EMFILE", "EIO")
 CODES = {1, 2, 3, 4, 130}
-FEW = 1  # faults a command in `make test`; the kinds differ from command to command
+# One fault each in `make test`: commands that write a file, a folder, a run that resumes, metrics.
+QUICK = ("compress", "evaluate", "partition", "predict", "train")
 # In `make test-slow`, of all commands together; SCITOOLKIT_FAULTS=6000 draws more.
 ALL = int(os.environ.get("SCITOOLKIT_FAULTS", "1020"))
-MANY = max(FEW, -(-ALL // len(COMMANDS)))
+MANY = -(-ALL // len(COMMANDS))
 
 
 @pytest.fixture(scope="session")
@@ -129,14 +130,13 @@ def _survives(name: str, seed: int, folder: Path, start, prepared, undisturbed) 
     assert command.outcome(folder) == expected, said
 
 
-@pytest.mark.parametrize("seed", range(FEW))
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_fault_loses_nothing(name, seed, tmp_path, start, prepared, undisturbed):
-    _survives(name, seed, tmp_path / "work", start, prepared, undisturbed)
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fault_loses_nothing(name, tmp_path, start, prepared, undisturbed):
+    _survives(name, 0, tmp_path / "work", start, prepared, undisturbed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(COMMANDS))  # varies fastest: a part is a fair sample
-@pytest.mark.parametrize("seed", range(FEW, MANY))
+@pytest.mark.parametrize("seed", range(MANY))
 def test_many_faults_lose_nothing(name, seed, tmp_path, start, prepared, undisturbed):
     _survives(name, seed, tmp_path / "work", start, prepared, undisturbed)

@@ -11,6 +11,8 @@ from command_line import warm_start
 from parser_cases import PARSERS
 
 CASES = Path(__file__).with_name("parser_cases.py")
+FEW, MANY = 20, 6000
+"""Cases a parser in `make test`, and those that `make test-slow` adds."""
 
 
 # The HDF5 library loops for ever on some damaged object headers: nothing here can end it. Of these
@@ -38,10 +40,10 @@ def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("parser", PARSERS)
 def test_damaged_input_is_refused(parser):
-    assert _unexpected(parser, 50) == []
+    assert _unexpected(parser, FEW) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS)
 def test_much_damaged_input_is_refused(parser):
-    assert _unexpected(parser, 6000, 50) == []
+    assert _unexpected(parser, MANY, FEW) == []

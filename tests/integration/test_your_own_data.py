@@ -21,7 +21,12 @@ FEWER = {
 }
 
 
-@pytest.fixture(params=["months, degrees, float32", "hours, metres, float64"])
+@pytest.fixture(
+    params=[
+        pytest.param("months, degrees, float32", marks=pytest.mark.slow),
+        "hours, metres, float64",
+    ]
+)
 def field(request, tmp_path, monkeypatch):
     """Write `my.nc`, a wave with noise, and enter its folder."""
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ MATRICES = (
 ).split()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_architectures_of_fields_are_exported(dtype, tmp_path):
     functions = [as_function(*member, name) for name, member in architectures().items()]
     told = outcomes(functions, tmp_path, lambda _: ExportConfig(dtype=dtype))
