@@ -72,7 +72,8 @@ def require_tools(path: Path, device: str) -> str:
 
     Raises:
         ConfigError: another suffix than `.so`.
-        BackendError: no GPU, no compiler, or another system than Linux.
+        BackendError: no GPU, no compiler, another system than Linux, or a temporary folder
+            with a space in its name.
     """
     if path.suffix != ".so":
         raise ConfigError(
@@ -94,10 +95,18 @@ def require_tools(path: Path, device: str) -> str:
             "needs no GPU",
         )
     find_compiler()
+    from torch._inductor.codecache import cache_dir
     from torch._inductor.config import cpp
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
+    for folder in (tempfile.gettempdir(), cache_dir()):
+        if len(folder.split()) > 1:  # torch splits its commands there
+            raise BackendError(
+                "torch compiles in no folder with a space in its name",
+                where=folder,
+                fix="set TMPDIR, and TORCHINDUCTOR_CACHE_DIR if it is set, to another folder",
+            )
     try:
         return get_cpp_compiler()
     except (InvalidCxxCompiler, OSError):

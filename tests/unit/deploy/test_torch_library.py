@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -316,6 +317,17 @@ def test_without_a_cpp_compiler_or_with_another_suffix_it_is_refused(tmp_path):
         missing = pytest.raises(BackendError, match=text)
         with inductor.patch({"cpp.cxx": (None, cxx)}), missing:
             export_through_torch([perceptron()], tmp_path / "m.so", ExportConfig(device="cpu"))
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
+def test_a_space_in_the_temporary_folder_is_refused_before_work(variable, tmp_path, monkeypatch):
+    folder = tmp_path / "a space"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv(variable, str(folder))
+    with pytest.raises(BackendError, match=r"a space: torch compiles in no folder with a space"):
+        require_tools(Path("m.so"), "cpu")
 
 
 def test_an_empty_device_is_refused_and_not_left_out(tmp_path):
