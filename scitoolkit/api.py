@@ -19,7 +19,7 @@ from typing import Any
 from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
-from scitoolkit.core.files import write_atomic
+from scitoolkit.core.files import require_place, write_atomic
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
@@ -380,6 +380,8 @@ def export(
             allowed=".so, a library that computes by libtorch",
             fix="-o model.so, or leave device out",
         )
+    if isinstance(job, Traceable) and suffix in (".c", ".so", ".weights", ".onnx"):
+        require_place(Path(output))
     if suffix == ".onnx" and isinstance(job, Traceable) and not isinstance(job, Exporter):
         from scitoolkit.deploy.onnx_file import OnnxOptions, export_onnx
 

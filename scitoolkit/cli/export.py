@@ -74,7 +74,7 @@ def command(
     setup_logging(verbose=verbose)
     named = {
         "batch": batch,
-        "device": device,
+        "device": device if device is None else repr(device),  # text, also if empty
         "bits": bits,
         "time_share": time_share,
         "max_error": max_error,

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scitoolkit.core.errors import ConfigError, ScitoolkitError
+from scitoolkit.core.errors import ConfigError, ScitoolkitError, file_named
 
 
 def temporary_name(path: Path) -> Path:
@@ -27,13 +27,32 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
+def require_place(path: Path) -> None:
+    """Check that a file can be written, before long work of which it holds the result.
+
+    Raises:
+        ConfigError: the path is a folder, device, pipe or socket, or its folder cannot be written.
+    """
+    temporary_name(path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir():
+        raise ConfigError("a folder", where=str(path), allowed="the name of a file")
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise ConfigError(
+            "cannot be written" if folder.is_dir() else "not a folder",
+            where=str(folder),
+            fix="choose a folder that can be written",
+        )
+
+
 def write_atomic(path: Path, text: str | bytes) -> None:
     """Write a file under a temporary name, flush it to disk, then rename it into place."""
     data = text.encode() if isinstance(text, str) else text
     temporary = temporary_name(path)
     try:
-        temporary.write_bytes(data)
-        move_into_place(temporary, path)
+        with file_named(path, temporary):
+            temporary.write_bytes(data)
+            move_into_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -58,8 +77,9 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
     try:
         for path, temporary in temporaries.items():
             data = contents[path]
-            temporary.write_bytes(data.encode() if isinstance(data, str) else data)
-            flush_file(temporary)
+            with file_named(path, temporary):
+                temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+                flush_file(temporary)
         for path, copy in earlier.items():
             if path.exists():
                 copy.unlink(missing_ok=True)

@@ -47,8 +47,14 @@ def return_freed_memory() -> None:
 
 
 @contextlib.contextmanager
-def memory_errors(where: str = "") -> Iterator[None]:
+def memory_errors(
+    where: str = "", fix: str = "smaller sizes in `model`, or a smaller training.batch_size"
+) -> Iterator[None]:
     """Turn failed allocations inside the context into a ConfigError with the requested size.
+
+    Args:
+        where: the file.
+        fix: what needs less memory.
 
     Raises:
         ConfigError: the model or a batch does not fit into the memory.
@@ -73,7 +79,7 @@ def memory_errors(where: str = "") -> Iterator[None]:
             f"the model or a batch does not fit into the memory{amount}",
             where=where,
             allowed=f"the {readable_bytes(machine_memory())} of this machine",
-            fix="smaller sizes in `model`, or a smaller training.batch_size",
+            fix=fix,
         ) from error
 
 

@@ -69,7 +69,7 @@ class ExportConfig(Config):
     fastest: bool = False
     search: PositiveInt | None = None
     device: Literal["cpu", "cuda"] | None = None
-    batch: PositiveInt | None = None
+    batch: int | None = Field(None, gt=0, lt=1 << 31)
 
     @model_validator(mode="after")
     def _compressed_or_nothing(self) -> ExportConfig:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, NumericalError, ScitoolkitError
 from scitoolkit.core.files import write_together
+from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import facts_in_c, interface
 from scitoolkit.deploy.agreement import (
@@ -49,6 +50,7 @@ from scitoolkit.deploy.other_process import in_other_process
 from scitoolkit.deploy.source import FLAGS
 from scitoolkit.deploy.trace import require_pure
 from scitoolkit.ops.codegen.compile import (
+    NO_SPACE,
     WIDE,
     compile_source,
     find_compiler,
@@ -61,6 +63,7 @@ WORKSPACE = 64
 MANY = 19
 """Samples of the largest call that is compared, unless their number is fixed."""
 TORCH = Path(torch.__file__).parent
+SMALLER = "a smaller batch, or a smaller surrogate"
 RUNNER = ("-std=c++20", "-O1", "-fPIC", "-w")
 
 
@@ -69,7 +72,8 @@ def require_tools(path: Path, device: str) -> str:
 
     Raises:
         ConfigError: another suffix than `.so`.
-        BackendError: no GPU, no compiler, or another system than Linux.
+        BackendError: no GPU, no compiler, another system than Linux, or a temporary folder
+            with a space in its name.
     """
     if path.suffix != ".so":
         raise ConfigError(
@@ -91,17 +95,27 @@ def require_tools(path: Path, device: str) -> str:
             "needs no GPU",
         )
     find_compiler()
+    from torch._inductor.codecache import cache_dir
+    from torch._inductor.config import cpp
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
+    for folder in (tempfile.gettempdir(), cache_dir()):
+        if len(folder.split()) > 1:  # torch splits its commands there
+            raise BackendError(
+                "torch compiles in no folder with a space in its name",
+                where=folder,
+                fix="set TMPDIR, and TORCHINDUCTOR_CACHE_DIR if it is set, to another folder",
+            )
     try:
         return get_cpp_compiler()
-    except InvalidCxxCompiler:
+    except (InvalidCxxCompiler, OSError):
+        searched = cpp.cxx if isinstance(cpp.cxx, tuple) else (cpp.cxx,)
         raise BackendError(
-            "no C++ compiler found",
+            f"no C++ compiler found (searched for {', '.join(name for name in searched if name)})",
             where=f"device={device}",
-            allowed="g++ or clang++, of which CXX names one",
-            fix="install g++, or leave device out, which needs a C compiler only",
+            allowed="g++ or clang++, of which CXX names one, without arguments",
+            fix="install g++ or correct CXX, or leave device out, which needs a C compiler only",
         ) from None
 
 
@@ -134,7 +148,8 @@ def export_through_torch(
     functions = in_dtype(functions, config.dtype)
     if functions[0].dtype != config.dtype:
         config = ExportConfig(**(config.model_dump(exclude_unset=True) | {"dtype": "float64"}))
-    with evaluating(functions), tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+    scratch_folder = tempfile.TemporaryDirectory(prefix="scitoolkit-")
+    with evaluating(functions), memory_errors(str(path), SMALLER), scratch_folder as scratch:
         for function in functions:
             require_separate(function)
         packages = [_package(f, Path(scratch) / "model.pt2", config) for f in functions]
@@ -199,13 +214,14 @@ class _OwnInputs(nn.Module):
 def _package(function: TracedFunction, path: Path, config: ExportConfig) -> bytes:
     """Return the package of a function, which is compiled at `path`."""
     from torch._inductor import aoti_compile_and_package
+    from torch._inductor.codecache import cache_dir
     from torch.export.passes import move_to_device_pass
 
     traced = [torch.tensor(a) for a in examples(function, config.batch or SAMPLES)]
     samples = torch.export.Dim("samples")
     free = tuple(None if spec.shared else {0: samples} for spec in function.inputs)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), memory_errors(fix=SMALLER):
             warnings.simplefilter("ignore")
             program = torch.export.export(
                 _OwnInputs(function),
@@ -220,7 +236,14 @@ def _package(function: TracedFunction, path: Path, config: ExportConfig) -> byte
     except ScitoolkitError:
         raise
     except Exception as error:  # torch has many kinds
-        text = " ".join(str(error).split())[:200]
+        if any(sign in str(error) for sign in NO_SPACE):
+            raise BackendError(
+                "no space left to compile the surrogate",
+                where=cache_dir(),
+                fix="free space there, or set TMPDIR to a folder with free space",
+            ) from error
+        lines = [line for line in str(error).splitlines() if "error: " in line]  # of the compiler
+        text = " ".join((lines or [str(error)])[0].split())[:200]
         fix = "leave device out, for C code" if config.batch else "batch=64, samples of a block"
         fix += "; CUDA_HOME, the toolkit of CUDA" * (config.device == "cuda")
         raise ConfigError(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scitoolkit.core.files import write_together
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.files import require_place, write_atomic, write_together
 
 
 def test_files_that_belong_together_replace_earlier_ones(tmp_path):
@@ -55,3 +56,31 @@ def test_if_one_file_cannot_be_replaced_all_are_as_they_were(tmp_path, monkeypat
         "a.h": b"earlier",
         "a.bin": b"\x00",
     }
+
+
+def test_the_place_of_a_file_is_checked_before_work(tmp_path, monkeypatch):
+    require_place(tmp_path / "new" / "folder" / "m.so")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    require_place(tmp_path / "file")
+    for path, text in (
+        (tmp_path, r": a folder\. Allowed: the name of a file"),
+        (tmp_path / "file" / "sub" / "m.so", "file: not a folder"),
+        (Path("/dev/null"), "device, pipe or socket"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            require_place(path)
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(ConfigError, match=rf"{tmp_path.name}: cannot be written"):
+        require_place(tmp_path / "new" / "m.so")
+
+
+@pytest.mark.parametrize("write", [write_atomic, lambda path, text: write_together({path: text})])
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch, write):
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space") as caught:
+        write(tmp_path / "m.so", "text")
+    assert caught.value.filename == str(tmp_path / "m.so")

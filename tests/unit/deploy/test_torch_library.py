@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -292,6 +294,7 @@ def test_cuda_without_a_gpu_is_refused_before_work(tmp_path):
         ("m.so", ["device=cpu", "derivatives=[jvp]"], "derivatives with device=cpu"),
         ("m.so", ["device=cpu", "fastest=true", "time_share=.5"], "time_share, fastest with"),
         ("m.so", ["device=gpu"], "'gpu' is not 'cpu' or 'cuda'"),
+        ("m.so", ["device=cpu", "batch=9000000000"], "batch: input should be less than"),
         ("m.so", ["batch=4"], "batch without device"),
         ("m.c", ["device=cuda"], r"m\.c: device for \.c.*-o model\.so"),
         ("m.weights", ["device=cpu"], r"device for \.weights"),
@@ -309,6 +312,57 @@ def test_without_a_cpp_compiler_or_with_another_suffix_it_is_refused(tmp_path):
     assert Path(require_tools(Path("m.so"), "cpu")).name == Path(shutil.which("g++") or "g++").name
     with pytest.raises(ConfigError, match=r"device=cpu for \.c"):
         require_tools(Path("m.c"), "cpu")
-    missing = pytest.raises(BackendError, match=r"device=cpu: no C\+\+ compiler found")
-    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}), missing:
-        export_through_torch([perceptron()], tmp_path / "m.so", ExportConfig(device="cpu"))
+    for cxx in ("no-such-compiler", "ccache g++", "/"):
+        text = rf"device=cpu: no C\+\+ compiler found \(searched for {re.escape(cxx)}\)"
+        missing = pytest.raises(BackendError, match=text)
+        with inductor.patch({"cpp.cxx": (None, cxx)}), missing:
+            export_through_torch([perceptron()], tmp_path / "m.so", ExportConfig(device="cpu"))
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
+def test_a_space_in_the_temporary_folder_is_refused_before_work(variable, tmp_path, monkeypatch):
+    folder = tmp_path / "a space"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv(variable, str(folder))
+    with pytest.raises(BackendError, match=r"a space: torch compiles in no folder with a space"):
+        require_tools(Path("m.so"), "cpu")
+
+
+def test_an_empty_device_is_refused_and_not_left_out(tmp_path):
+    arguments = ["export", "sst_forecast", "-o", str(tmp_path / "m.so"), "--device", ""]
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, ConfigError)
+    assert "device: '' is not 'cpu' or 'cuda'" in str(error)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["c", "so", "weights", "onnx"])
+def test_a_place_that_cannot_be_written_is_refused_before_work(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "_functions", lambda *_: pytest.fail("work was done"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file: not a folder"):
+        api.export("sst_forecast", tmp_path / "file" / f"m.{suffix}")
+
+
+def test_failures_of_the_compiler_are_told_by_their_cause(tmp_path, monkeypatch):
+    def fails(program, package_path):
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr("torch._inductor.aoti_compile_and_package", fails)
+    command = "C++ compile error\n\nCommand:\ng++ " + "-D A " * 100 + "\n\nOutput:\n"
+    reason = command + "a.cpp: fatal error: cannot write b.s: No space left on device\n"
+    config = ExportConfig(device="cpu")
+    with pytest.raises(BackendError, match=r"no space left to compile.*TMPDIR"):
+        export_through_torch([perceptron()], tmp_path / "m.so", config)
+    reason = command + "a.cpp:1:1: error: unknown type name 'at'\n"
+    with pytest.raises(ConfigError, match=r"RuntimeError: a\.cpp:1:1: error: unknown type"):
+        export_through_torch([perceptron()], tmp_path / "m.so", config)
+    reason = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 123456789 bytes"
+    with pytest.raises(ConfigError, match=r"does not fit into the memory.*a smaller batch"):
+        export_through_torch([perceptron()], tmp_path / "m.so", config)
+    monkeypatch.setattr(torch_library, "_package", lambda *_: np.empty(1 << 50))
+    with pytest.raises(ConfigError, match=r"m\.so: .* does not fit into the memory"):
+        export_through_torch([perceptron()], tmp_path / "m.so", config)
+    assert not list(tmp_path.iterdir())
