@@ -9,13 +9,15 @@ by the Well's definition (over cells of each frame and field), after one step fr
 and as the mean over steps 13 to 30 of rollouts from the first.
 
 `python benchmarks/emulation_peers.py --fit 20 --trial 5 --problems kuramoto_sivashinsky` runs a
-part of it within other budgets.
+part of it within other budgets, as EMULATION_PEERS_FIT and EMULATION_PEERS_TRIAL do for
+`benchmarks/run.py`. Finished problems are kept as `_progress` tells.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from _measure import machine
+from _progress import Progress
 from _shallow_water import ShallowWater
 
 from scitoolkit.core.config import load_config
@@ -166,17 +169,26 @@ def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = COMPAR
         problems: names of those that are run.
     """
     torch.set_num_threads(1)
-    found = {}
+    fit, trial = (
+        float(os.environ.get(f"EMULATION_PEERS_{name}", seconds))
+        for name, seconds in (("FIT", fit), ("TRIAL", trial))
+    )
+    progress = Progress("emulation_peers")
+    figures = {}
     for name in problems:
-        with tempfile.TemporaryDirectory() as folder:
-            found[name] = _problem(PROBLEMS[name], Path(folder), fit, trial)
-        print(json.dumps({name: found[name]}), file=sys.stderr)
+
+        def measure(problem: Problem = PROBLEMS[name]) -> dict[str, Any]:
+            with tempfile.TemporaryDirectory() as folder:
+                return _problem(problem, Path(folder), fit, trial)
+
+        figures[name], _ = progress.part(f"{name} {fit:g} {trial:g}", measure)
+        print(json.dumps({name: figures[name]}), file=sys.stderr)
     return {
-        "one_step_ratio_max": max(each["one_step_ratio"] for each in found.values()),
-        "rollout_ratio_max": max(each["rollout_ratio"] for each in found.values()),
+        "one_step_ratio_max": max(each["one_step_ratio"] for each in figures.values()),
+        "rollout_ratio_max": max(each["rollout_ratio"] for each in figures.values()),
         "fit_cpu_seconds": fit,
         "trial_cpu_seconds": trial,
-        **found,
+        **figures,
         "machine": machine(),
     }
 
