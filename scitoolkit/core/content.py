@@ -33,7 +33,7 @@ FOLDER_VARIABLE = "SCITOOLKIT_CONTENT"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MANIFEST = _PACKAGE / "_content" / "manifest.json"
 _CARDS = "cards.tar.xz"
-"""File beside the manifest. One by one, its small files take three times the space in a wheel."""
+"""File beside the manifest. One by one, its files take more than twice the space in a wheel."""
 _CARD = re.compile(rf"({'|'.join(KINDS)})(/[\w-][\w.-]*)+")
 
 

@@ -193,6 +193,20 @@ def about_definition(name: str, about: Mapping[str, Any]) -> str:
     return f"const char *{name}_about(void) {{ return {text_in_c(json.dumps(about))}; }}"
 
 
+def function_description(
+    name: str, function: TracedFunction, workspace_bytes: int
+) -> dict[str, Any]:
+    """Return what `NAME_about` tells of a function of the file `name`."""
+    return {
+        "name": function.name,
+        "symbol": interface.symbol(name, function),
+        "dtype": function.dtype,
+        "inputs": [interface.described(s) for s in function.inputs],
+        "outputs": [interface.described(s) for s in function.outputs],
+        "workspace_bytes": workspace_bytes,
+    }
+
+
 def file_check(symbol: str, checksum: int, blob: bytes | None) -> str:
     """Return the function that compares header, weights and processor with the file."""
     return "\n".join(

@@ -22,6 +22,7 @@ from scitoolkit.deploy.file_parts import (
     arguments_of,
     arrays_of,
     file_check,
+    function_description,
     in_one_block,
     require_names,
     sample_checks,
@@ -355,12 +356,7 @@ def common(about: dict[str, Any]) -> dict[str, Any]:
 
 def _about(name: str, function: TracedFunction, part: _SourcePart) -> dict[str, Any]:
     return {
-        "name": function.name,
-        "symbol": interface.symbol(name, function),
-        "dtype": function.dtype,
-        "inputs": [interface.described(s) for s in function.inputs],
-        "outputs": [interface.described(s) for s in function.outputs],
-        "workspace_bytes": part.scratch,
+        **function_description(name, function, part.scratch),
         "multiply_adds": part.builders[0].work,
         "blocks": part.blocks,
     }

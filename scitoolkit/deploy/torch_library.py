@@ -40,6 +40,7 @@ from scitoolkit.deploy.file_parts import (
     arguments_of,
     arrays_of,
     file_check,
+    function_description,
     in_one_block,
     require_names,
     sample_checks,
@@ -273,7 +274,7 @@ def _source(
     checksum = zlib.crc32(body.encode()) << 24 ^ zlib.adler32(weights)
     about = {
         "abi": interface.ABI,
-        "functions": [_described(name, f) for f in functions],
+        "functions": [function_description(name, f, WORKSPACE) for f in functions],
         "checksum": checksum,
         "device": config.device,
         "torch": torch.__version__,
@@ -298,17 +299,6 @@ def _source(
         "",
     ]
     return "\n".join(code), weights, about
-
-
-def _described(name: str, function: TracedFunction) -> dict[str, Any]:
-    return {
-        "name": function.name,
-        "symbol": interface.symbol(name, function),
-        "dtype": function.dtype,
-        "inputs": [interface.described(s) for s in function.inputs],
-        "outputs": [interface.described(s) for s in function.outputs],
-        "workspace_bytes": WORKSPACE,
-    }
 
 
 def _function(
