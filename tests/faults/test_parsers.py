@@ -11,7 +11,7 @@ from command_line import warm_start
 from parser_cases import PARSERS
 
 CASES = Path(__file__).with_name("parser_cases.py")
-FEW, MANY = 20, 6000
+FEW, MANY = 50, 6000
 """Cases a parser in `make test`, and those that `make test-slow` adds."""
 
 
