@@ -26,6 +26,7 @@ import _memory_table
 import _mesh_attention_table
 import _mesh_table
 import _offload_table
+import _peer_networks_table
 import _potentials_table
 import _products_table
 import _quantities_table
@@ -67,6 +68,7 @@ TABLES = (
     _potentials_table,
     _rank_table,
     _field_models_table,
+    _peer_networks_table,
     _baselines_table,
     _gpu_table,
     _gpu_table.README,
