@@ -28,6 +28,7 @@ from nequip.utils.global_state import set_global_state
 HERE = Path(__file__).parent
 ACAC = HERE.parents[1] / "datasets" / "acac"
 NAMES = ["H", "C", "O"]
+SCALES, SHIFTS = {"H": 0.5, "C": 1.5, "O": 2.5}, {"H": -1.0, "C": -2.0, "O": -4.0}
 ZBL = {
     "_target_": "nequip.nn.pair_potential.ZBL",
     "units": "metal",
@@ -55,8 +56,8 @@ CHOICES = {
     "num_bessels": [4, 8],
     "polynomial_cutoff_p": [2, 6],
     "pair_potential": [None, ZBL],
-    "per_type_energy_scales": [None, 0.7, dict(zip(NAMES, (0.5, 1.5, 2.5)))],
-    "per_type_energy_shifts": [None, -3.0, dict(zip(NAMES, (-1.0, -2.0, -4.0)))],
+    "per_type_energy_scales": [None, 0.7, SCALES],
+    "per_type_energy_shifts": [None, -3.0, SHIFTS],
     "per_type_energy_scales_trainable": [False, True],
     "avg_num_neighbors": [7.5, dict.fromkeys(NAMES, 6.0)],
     "compile_mode": ["eager", "compile"],
@@ -72,8 +73,8 @@ DEFAULTS = {
     "radial_mlp_width": 4,
     "num_bessels": 4,
     "avg_num_neighbors": 7.5,
-    "per_type_energy_scales": dict(zip(NAMES, (0.5, 1.5, 2.5))),
-    "per_type_energy_shifts": dict(zip(NAMES, (-1.0, -2.0, -4.0))),
+    "per_type_energy_scales": SCALES,
+    "per_type_energy_shifts": SHIFTS,
 }
 TRAINING = {
     "run": ["train"],

@@ -19,7 +19,8 @@ from scitoolkit.potentials.equivariant.exported import (
     num_rows,
     species_mixing,
 )
-from scitoolkit.potentials.equivariant.layers import silu_scale
+from scitoolkit.potentials.equivariant.layers import natural, silu_scale
+from scitoolkit.potentials.equivariant.nequip import layer_irreps
 from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
 from scitoolkit.potentials.export.source import LibrarySource, refuse
 
@@ -37,7 +38,8 @@ def nequip_library(model: Nequip) -> LibrarySource:
     """
     config, layers = model.config, _layers(model)
     assert isinstance(config, NequipConfig)
-    refuse({"features of both parities": config.parity}, "nequip")
+    both = any(irreps != natural(range(len(irreps))) for irreps in layer_irreps(config))
+    refuse({"features of both parities": both}, "nequip")
     lmax, channels = config.lmax, config.channels
     rows_hidden = (lmax + 1) ** 2
     source = LibrarySource(
