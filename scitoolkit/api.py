@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,13 @@ from typing import Any
 from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
-from scitoolkit.core.files import require_place, write_atomic
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.findings import findings, refuse_too_large
-from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
+from scitoolkit.core.job import Divisible, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
-from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.model_index import add_model, is_reference, open_model
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
@@ -38,7 +37,6 @@ from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
 from scitoolkit.core.runs import discard_failed_start, open_run, resumed, run_of_restarted_launch
-from scitoolkit.core.traced import Traceable, TracedFunction
 
 log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
@@ -371,75 +369,9 @@ def export(
     Raises:
         ConfigError: surrogates of this domain cannot be exported in this form.
     """
-    job, path = _job_of(directory)
-    suffix = Path(output).suffix
-    if suffix != ".so" and any(option.startswith("device=") for option in options):
-        raise ConfigError(
-            f"device for {suffix or 'a folder'}",
-            where=str(output),
-            allowed=".so, a library that computes by libtorch",
-            fix="-o model.so, or leave device out",
-        )
-    if isinstance(job, Traceable) and suffix in (".c", ".so", ".weights", ".onnx"):
-        require_place(Path(output))
-    if suffix == ".onnx" and isinstance(job, Traceable) and not isinstance(job, Exporter):
-        from scitoolkit.deploy.onnx_file import OnnxOptions, export_onnx
+    from scitoolkit.export_forms import export_surrogate
 
-        chosen = read_document(None, options).validate(OnnxOptions)
-        return export_onnx(_functions(job, path), Path(output), chosen)
-    if suffix in (".c", ".so", ".weights"):
-        if not isinstance(job, Traceable):
-            raise ConfigError(
-                "surrogates of this domain cannot be written as functions of arrays",
-                where=str(path),
-                fix=f"a folder: -o {Path(output).stem}",
-            )
-        from scitoolkit.deploy.export import ExportConfig
-        from scitoolkit.deploy.export import export as export_to_c
-        from scitoolkit.deploy.pareto import export_fastest
-        from scitoolkit.deploy.torch_library import export_through_torch, require_tools
-
-        config = read_document(None, options).validate(ExportConfig)
-        if config.device is not None:
-            require_tools(Path(output), config.device)
-        functions = _functions(job, path)
-        if config.device is not None:
-            return export_through_torch(functions, Path(output), config)
-        if config.search is not None:
-            return _export_searched(functions, Path(output), config)
-        if config.fastest:
-            return export_fastest(functions, Path(output), config)
-        return export_to_c(functions, Path(output), config)
-    if not isinstance(job, Exporter):
-        raise ConfigError(
-            "a surrogate of this kind cannot be exported in this form",
-            where=str(output),
-            allowed=".c, .so, .weights, .onnx",
-            fix="-o model.c",
-        )
-    return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
-
-
-def _functions(job: Traceable, path: Path) -> Sequence[TracedFunction]:
-    """Return the functions of a surrogate with the facts of its training data."""
-    facts = ModelFolder(path).facts()
-    return [f if f.facts else replace(f, facts=facts) for f in job.traced(path)]
-
-
-def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Mapping[str, Any]:
-    """Search combinations of export options and write the fastest within `max_error`."""
-    from scitoolkit.deploy.combinations import Combinations
-    from scitoolkit.deploy.pareto import export_chosen
-    from scitoolkit.search import Objective, Search
-    from scitoolkit.search.live import LiveTable
-
-    with Combinations(functions, config) as tried, LiveTable() as live:
-        within = Objective("error", limit=config.max_error)
-        objectives: list[str | Objective] = [within, "time", "bytes"]
-        search = Search(tried.space, tried, objectives=objectives)
-        search.enqueue(*tried.known()).run(trials=config.search, progress=live.update)
-        forms = tried.forms()
-    return export_chosen(functions, output, config, forms)
+    return export_surrogate(*_job_of(directory), Path(output), options)
 
 
 def publish_to(

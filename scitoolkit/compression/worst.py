@@ -120,7 +120,7 @@ def worst_table(rows: list[Row], has_bounds: bool) -> Table:
 def worst_maps(
     name: str, unit: str, original: Array, error: Array, allowed: float
 ) -> tuple[Maps, dict[str, Array]]:
-    """Return maps of the rms error over all slices and of hidden blocks, and their arrays.
+    """Return maps of the rms error over all slices and of hidden blocks, if any, and their arrays.
 
     Args:
         name: of the variable.
@@ -132,10 +132,10 @@ def worst_maps(
     bounded = 0 < allowed < np.inf
     hidden = _mean(hidden_blocks(original, error), (0,))
     enlarged = hidden.repeat(BLOCK, 0).repeat(BLOCK, 1)[: error.shape[-2], : error.shape[-1]]
-    arrays = {
-        "rms error": rms_over_slices(error) / (allowed if bounded else 1.0),
-        "hidden": enlarged,
-    }
+    arrays = {"rms error": rms_over_slices(error) / (allowed if bounded else 1.0)}
+    any_hidden = bool(np.nansum(hidden))
+    if any_hidden:
+        arrays["hidden"] = enlarged
     labels = {
         "rms error": f"rms error{' / bound' if bounded else ''}",
         "hidden": "share of slices with hidden structure",
@@ -150,8 +150,13 @@ def worst_maps(
             limit=1.0 if kind == "hidden" else None,
         )
         for kind, label in labels.items()
+        if kind in arrays
     ]
-    return Maps(title=f"{name}: where the errors are", panels=panels, columns=2), arrays
+    note = (
+        "" if any_hidden else f"The structure of the field is lost in no {BLOCK} x {BLOCK} block."
+    )
+    title = f"{name}: where the errors are"
+    return Maps(title=title, panels=panels, columns=len(panels), note=note), arrays
 
 
 def _mean(values: Array, axes: tuple[int, ...]) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
 
 
 class ExportConfig(Config):
@@ -159,3 +161,18 @@ class ExportConfig(Config):
         changed = (self.bits, self.time_share, self.ranks)
         if self.max_error is not None and all(x is None for x in changed):
             raise ValueError("max_error without bits, time_share or ranks: nothing is changed")
+
+
+def require_shared_library(path: Path) -> None:
+    """Refuse `device` for other files than a library that computes by libtorch.
+
+    Raises:
+        ConfigError: another suffix than `.so`.
+    """
+    if path.suffix != ".so":
+        raise ConfigError(
+            f"device for {path.suffix or 'a folder'}",
+            where=str(path),
+            allowed=".so, a library that computes by libtorch",
+            fix="-o model.so, or leave device out",
+        )

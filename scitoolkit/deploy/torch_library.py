@@ -33,7 +33,7 @@ from scitoolkit.deploy.agreement import (
 )
 from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import ALIGN, Builder, Processor
-from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.config import ExportConfig, require_shared_library
 from scitoolkit.deploy.file_parts import (
     about_definition,
     addresses,
@@ -76,13 +76,7 @@ def require_tools(path: Path, device: str) -> str:
         BackendError: no GPU, no compiler, another system than Linux, or a temporary folder
             with a space in its name.
     """
-    if path.suffix != ".so":
-        raise ConfigError(
-            f"device={device} for {path.suffix or 'a folder'}",
-            where=str(path),
-            allowed=".so, a library that computes by libtorch",
-            fix="-o model.so, or leave device out",
-        )
+    require_shared_library(path)
     if sys.platform != "linux":
         raise BackendError(
             f"device={device} on {sys.platform}", allowed="Linux", fix="leave device out"

@@ -110,6 +110,18 @@ class LongRollout:
         """Variables outside the range of the truth, each with its first such step, as text."""
         return ", ".join(f"{name} at step {step}" for name, step in self.left.items())
 
+    @property
+    def survival(self) -> str:
+        """How long the rollout was finite and within the range of the truth, as a sentence."""
+        line = f"A rollout beyond the data is finite for {self.finite} of {self.steps} steps"
+        leaves = "but leaves"
+        if self.diverged:
+            line = f"A rollout beyond the data diverged at step {self.diverged} of {self.steps}"
+            leaves = "and was ended, after it left"
+        if self.left:
+            line += f", {leaves} the range of the truth, widened by half: {self.departures}"
+        return line
+
 
 def long_rollout(
     frames: Iterable[Frames],

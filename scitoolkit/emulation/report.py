@@ -257,18 +257,12 @@ def _summary(evaluation: Evaluation, scores: dict[str, Any]) -> list[str]:
 
 def _survival(evaluation: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
-    line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
-    if long.diverged:
-        line = (
-            f"A rollout beyond the data diverged, and was ended, at step {long.diverged} of {steps}"
-        )
+    line = long.survival
     errors = [
         f"{n} {scores[f'climate_error_{n}']:.2g}"
         for n in evaluation.config.quantities
         if scores.get(f"climate_error_{n}") is not None
     ]
-    if long.left:
-        line += f", but leaves the range of the truth, widened by half: {long.departures}"
     if finite == steps and errors:
         line += f"; relative errors of its means: {', '.join(errors)}"
     if "cost_over_solver" in scores:

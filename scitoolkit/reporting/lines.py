@@ -9,7 +9,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Lines, Series, metric_words, number
-from scitoolkit.reporting.style import COLOURS, new_figure, plain, say_empty, style
+from scitoolkit.reporting.style import COLOURS, NARROW_WIDTH, new_figure, plain, say_empty, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,8 @@ def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
     return len(values) > 1 and len(set(values)) == 1 and values[0] is not None
 
 
-def draw_lines(spec: Lines) -> Figure:
-    """Draw lines over a common x axis, each labelled at its right end.
+def draw_lines(spec: Lines, *, narrow: bool = False) -> Figure:
+    """Draw lines over a common x axis, each labelled at its right end, below if `narrow`.
 
     None and NaN leave a gap; a single point is drawn as a marker; a figure without values shows a
     note.
@@ -66,8 +66,17 @@ def draw_lines(spec: Lines) -> Figure:
         DataError: a series and its x differ in length.
     """
     with style():
-        figure = new_figure(4.6, 4.4) if spec.equal else new_figure(7.2, 3.7)
-        _draw_on(figure.add_subplot(), spec)
+        if not narrow:
+            figure = new_figure(4.6, 4.4) if spec.equal else new_figure(7.2, 3.7)
+            _draw_on(figure.add_subplot(), spec)
+            return figure
+        names = {series.label for series in spec.series if series.role != "context"}
+        columns = max(1, min(2, int(NARROW_WIDTH / _entry(names))))
+        height = 4.4 if spec.equal else 2.9
+        figure = new_figure(NARROW_WIDTH, height + 0.25 * -(-len(names) // columns))
+        _draw_on(figure.add_subplot(), spec, labelled=False)
+        if len(names) > 1:
+            legend_below(figure, columns)
         return figure
 
 
@@ -86,7 +95,7 @@ def draw_multiples(
     columns = min(columns, 1 if len(specs) <= MOST_PANELS_A_ROW else 2) if narrow else columns
     rows = max(1, -(-len(specs) // columns))
     with style():
-        width = 4.6 if narrow else {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
+        width = NARROW_WIDTH if narrow else {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
         names = {series.label for spec in specs for series in spec.series}
         legend_columns = max(1, min(2 if narrow else 6, len(names), int(width / _entry(names))))
         legend_rows = -(-len(names) // legend_columns)
@@ -103,19 +112,24 @@ def draw_multiples(
             if not shared and len(spec.series) > 1 and axes.lines:
                 axes.legend(fontsize=7)
         if shared:
-            handles = {
-                label: handle
-                for axes in figure.axes
-                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-            }
-            figure.legend(
-                handles.values(),
-                handles.keys(),
-                loc="outside lower center",
-                ncols=legend_columns,
-                markerscale=2.0,
-            )
+            legend_below(figure, legend_columns)
         return figure
+
+
+def legend_below(figure: Figure, columns: int) -> None:
+    """Add one legend of all panels below them."""
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        markerscale=2.0,
+    )
 
 
 def _entry(names: Iterable[str]) -> float:

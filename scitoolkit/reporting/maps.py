@@ -16,7 +16,14 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Maps, Panel, display_unit
-from scitoolkit.reporting.style import COLOURS, new_figure, plain, say_empty, style
+from scitoolkit.reporting.style import (
+    COLOURS,
+    NARROW_WIDTH,
+    new_figure,
+    plain,
+    say_empty,
+    style,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,7 +45,6 @@ _NAMES = {
 _WIDTH, _TALL = 11.6, 4.6  # of a figure with many columns, of all its rows of panels
 _WIDEST = 4.4  # panel
 _TITLE_SIGNS = 11  # characters of a title in an inch
-_NARROW = 4.6  # of a figure for a phone, whose panels are at most that high
 _LEFT, _BOTTOM, _TOP, _RIGHT = 0.62, 0.48, 0.58, 0.12
 _BAR, _BAR_PAD, _BAR_LABELS = 0.11, 0.07, 0.48
 
@@ -184,7 +190,7 @@ class _Layout:
         apart = sum(map(len, used)) == len(set().union(*used))
         aspect = next((a for a in map(_aspect, flat) if a), 0.62)
         layout = cls(columns, count, 1.0, 1.0, frozenset(slots), apart, shared)
-        across, down = (_NARROW, _NARROW) if narrow else (_WIDTH, _TALL / rows)
+        across, down = (NARROW_WIDTH, NARROW_WIDTH) if narrow else (_WIDTH, _TALL / rows)
         width = min((across - layout.width + columns) / columns, _WIDEST)
         width = max(min(width, down / aspect), 1.1)
         return cls(columns, count, width, width * aspect, frozenset(slots), apart, shared)

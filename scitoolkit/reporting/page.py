@@ -109,7 +109,7 @@ class Image:
     note: str = ""
     is_training: bool = False
     has_panels: bool = False
-    narrow: bytes = b""  # PNG with the panels below each other, for phones
+    narrow: bytes = b""  # PNG for phones, its panels below each other
 
     @property
     def is_wide(self) -> bool:
@@ -165,7 +165,9 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
             _alternative(f),
             display_text(f.note),
             has_panels=isinstance(f, Maps | Multiples),
-            narrow=_png(f, fields, narrow=True) if len(getattr(f, "panels", [])) > 1 else b"",
+            narrow=b""
+            if isinstance(f, Maps) and len(f.panels) < 2
+            else _png(f, fields, narrow=True),
         )
         for i, f in enumerate(figures)
     ]
@@ -178,14 +180,14 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
                 alt,
                 is_training=True,
                 has_panels=True,
-                narrow=to_png(draw_multiples(curves, narrow=True)) if len(curves) > 1 else b"",
+                narrow=to_png(draw_multiples(curves, narrow=True)),
             )
         )
     return images
 
 
 def _png(spec: Figure, fields: xr.Dataset, *, narrow: bool = False) -> bytes:
-    """Return a figure as PNG, with its panels below each other if `narrow`."""
+    """Return a figure as PNG, for the width of a phone if `narrow`."""
     from scitoolkit.reporting.animation import animated_maps
     from scitoolkit.reporting.maps import draw_maps
     from scitoolkit.reporting.plots import draw_plot

@@ -9,7 +9,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Bars, Diagram, Lines, Multiples, Parallel, Points, Scale
 from scitoolkit.reporting import style
-from scitoolkit.reporting.lines import draw_lines, draw_multiples
+from scitoolkit.reporting.lines import draw_lines, draw_multiples, legend_below
 from scitoolkit.reporting.style import COLOURS
 from scitoolkit.reporting.tables import format_column
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROWS = 400
+_WIDTH = 7.2
 
 
 def draw_plot(
     spec: Lines | Multiples | Points | Bars | Parallel | Diagram, *, narrow: bool = False
 ) -> Figure:
-    """Draw a figure that is not a map, with its panels below each other if `narrow`.
+    """Draw a figure that is not a map, for the width of a phone if `narrow`.
 
     Raises:
         DataError: labels, x and y values differ in length.
     """
     if isinstance(spec, Lines):
-        return draw_lines(spec)
+        return draw_lines(spec, narrow=narrow)
     if isinstance(spec, Multiples):
         return draw_multiples(spec.panels, spec.title, shared=True, narrow=narrow)
     draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
     with style.style():
-        figure = style.new_figure(*_size(spec))
+        figure = style.new_figure(*_size(spec, narrow))
         axes = figure.add_subplot()
         axes.set_title(style.plain(spec.title), pad=9)
         if not draw[type(spec)](figure, axes, spec):
@@ -42,14 +43,16 @@ def draw_plot(
         return figure
 
 
-def _size(spec: Points | Bars | Parallel | Diagram) -> tuple[float, float]:
+def _size(spec: Points | Bars | Parallel | Diagram, narrow: bool) -> tuple[float, float]:
     """Return width and height of a figure in inches."""
-    if isinstance(spec, Diagram):
-        return 7.2, 2.2
     if isinstance(spec, Bars):
-        count = len(spec.labels)
-        return (6.2, 3.0) if count <= 4 else (7.2, 1.2 + 0.3 * count)
-    return 7.2, 3.9
+        width, count = (style.NARROW_WIDTH if narrow else _WIDTH), len(spec.labels)
+        return (min(width, 6.2), 3.0) if count <= 4 else (width, 1.2 + 0.3 * count)
+    # Boxes and axes beside each other need room for their labels.
+    columns = {Diagram: "boxes", Parallel: "axes"}.get(type(spec))
+    needed = 0.9 * len(getattr(spec, columns)) if columns else 0.0
+    width = min(_WIDTH, max(style.NARROW_WIDTH, needed)) if narrow else _WIDTH
+    return width, 2.2 if isinstance(spec, Diagram) else 3.9
 
 
 def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
@@ -85,8 +88,10 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
         axes.set_xscale("log")
     if drawn and spec.log_y:
         axes.set_yscale("log")
-    if len(spec.series) > 1:
+    if len(spec.series) > 1 and figure.get_figwidth() > style.NARROW_WIDTH:
         axes.legend()
+    elif len(spec.series) > 1:  # in a panel so small it would cover points
+        legend_below(figure, 1)
     return drawn
 
 

@@ -35,6 +35,8 @@ STYLE: Any = {
 }
 _PURE = re.compile(r"\s*\[1\]")
 _DEGREES = re.compile(r"\bdeg_?C\b")
+NARROW_WIDTH = 4.6
+"""Width in inches of a figure for a phone, at which text of 9 points is readable."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 

@@ -43,6 +43,10 @@ def test_a_block_is_hidden_where_the_error_exceeds_the_variation():
     _, arrays = worst_maps("u", "K", field, error, 2.0)
     assert arrays["rms error"].tolist() == np.full((BLOCK, 2 * BLOCK), 0.5).tolist()
     assert arrays["hidden"].sum() == BLOCK * BLOCK
+    maps, arrays = worst_maps("u", "K", field, 0 * error, 2.0)
+    assert list(arrays) == ["rms error"]  # no panel of zeros
+    assert len(maps.panels) == 1
+    assert "lost in no" in maps.note
 
 
 def test_a_field_of_slices_is_mapped_and_one_without_values_is_not():

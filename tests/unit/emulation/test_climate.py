@@ -24,6 +24,10 @@ def test_a_rollout_names_the_first_step_outside_the_range():
     rollout = long_rollout(frames(), climate(), 6, RANGES)
     assert rollout.departures == "u at step 3"
     assert rollout.finite == 4
+    assert rollout.survival == (
+        "A rollout beyond the data is finite for 4 of 6 steps, but leaves the range of the truth, "
+        "widened by half: u at step 3"
+    )
 
 
 def test_points_without_values_do_not_count():
@@ -45,6 +49,10 @@ def test_a_rollout_that_diverges_is_ended():
     assert len(taken) == 5  # 5000 is more than 1000 widths of 2 beyond 1
     assert (rollout.diverged, rollout.finite) == (5, 4)
     assert rollout.departures == "u at step 2"
+    assert rollout.survival == (
+        "A rollout beyond the data diverged at step 5 of 100, and was ended, after it left the "
+        "range of the truth, widened by half: u at step 2"
+    )
     assert len(rollout.climate.series["mean_u"]) == 4
 
 

@@ -9,7 +9,18 @@ import xarray as xr
 from PIL import Image
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Bars, Lines, Maps, Multiples, Panel, Parallel, Scale, Series
+from scitoolkit.core.results import (
+    Bars,
+    Diagram,
+    Lines,
+    Maps,
+    Multiples,
+    Panel,
+    Parallel,
+    Points,
+    Scale,
+    Series,
+)
 from scitoolkit.reporting import animation
 from scitoolkit.reporting import lines as line_plots
 from scitoolkit.reporting import maps as map_plots
@@ -294,6 +305,27 @@ def test_lines_of_context_have_no_label():
     assert [text.get_text() for text in figure.axes[0].texts] == ["ours"]
     legends = draw_plot(Multiples(title="m", panels=[lines(*shown), lines(*shown)])).legends
     assert [text.get_text() for text in legends[0].get_texts()] == ["ours"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        lines(*(Series(label=f"a baseline with a long name {i}", y=[1.0, i, 3]) for i in range(3))),
+        lines(Series(label="H", x=[0.0, 4], y=[1.0, 2], style="points"), equal=True),
+        Bars(title="b", labels=["ours", "mean"], values=[0.9, 0.5], x_label="accuracy"),
+        Points(title="p", x_label="x", y_label="y", series=[Series(label="a", x=[1], y=[1])]),
+        Diagram(title="d", boxes=["input", "1: 64", "output"], arrows=[(0, 1), (0, 2)]),
+    ],
+    ids=lambda spec: type(spec).__name__,
+)
+def test_text_of_a_single_panel_is_readable_on_a_phone(spec):
+    figure = draw_plot(spec, narrow=True)
+    figure.canvas.draw()
+    assert figure.get_size_inches()[0] == 4.6
+    (axes,) = figure.axes
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in axes.texts)
+    assert axes.get_window_extent().width > 0.6 * figure.bbox.width
+    assert all(legend.get_window_extent().x1 <= figure.bbox.x1 for legend in figure.legends)
 
 
 def test_parity_panels_are_square():

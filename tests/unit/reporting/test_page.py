@@ -83,7 +83,7 @@ def test_embedded_images_decode_and_equal_the_files_beside_the_page(run):
 
     Results(title="t", figures=[LINES]).write(run.path)
     page = write_report(run.path).read_text(encoding="utf-8")
-    (data,) = re.findall(r"data:image/png;base64,([^\"]+)", page)
+    _, data = re.findall(r"data:image/png;base64,([^\"]+)", page)  # for phones, then for wide pages
     image = base64.b64decode(data)
     assert Image.open(io.BytesIO(image)).format == "PNG"
     (file,) = run.report.glob("*.png")
@@ -236,7 +236,7 @@ def test_panels_are_below_each_other_on_a_phone(run):
     wide = re.findall(
         r'<picture>.*?<img alt=".*?" src="data:image/png;base64,(.*?)"', page, re.DOTALL
     )
-    assert len(sources) == len(wide) == 3  # maps, small multiples and learning curves; not `LINES`
+    assert len(sources) == len(wide) == 4  # maps, small multiples, lines and learning curves
     for narrow, beside in zip(sources, wide, strict=True):
         sizes = [struct.unpack(">II", base64.b64decode(png)[16:24]) for png in (narrow, beside)]
         assert sizes[0][0] <= 720  # 4.8 inches
