@@ -38,6 +38,7 @@ CASES = {
     "plain": {"parity": False},
     "parity": {"num_layers": 4, "l_max": 1},
     "parity, degree 2": {"num_layers": 4, "l_max": 2, "num_features": 1},
+    "pseudoscalars": {"num_layers": 6},  # they reach the energy over three layers
     "multiplicities": {"parity": False, "l_max": 2, "num_features": [4, 2, 3]},
     "narrow embedding": {"num_features": [3, 2], "type_embed_num_features": 2},
     "wide embedding": {"num_layers": 4, "num_features": [2, 1], "type_embed_num_features": 5},
@@ -48,7 +49,7 @@ CASES = {
 }
 CHOICES = {
     "parity": [False, True],
-    "num_layers": [1, 2, 3, 4, 5],
+    "num_layers": [1, 2, 3, 4, 6],
     "l_max": [0, 1, 2, 3],
     "num_features": ["one", "falling", "rising"],
     "type_embed_num_features": [None, 1, 5],
@@ -179,6 +180,10 @@ def arrays_of(name: str, seed: int, options: dict) -> dict[str, np.ndarray]:
     if isinstance(settings["num_features"], str):
         settings["num_features"] = shapes[settings["num_features"]]
     model = NequIPGNNModel(**settings)
+    last = f"edge_mlp.mlp.{2 * settings.get('radial_mlp_depth', 1)}.weight"
+    for key, parameter in model.named_parameters():
+        if key.endswith(last):  # features of high degrees and both parities count in the forces
+            parameter.data *= 6
     eager = NequIPGNNModel(**{**settings, "compile_mode": "eager"})
     eager.load_state_dict(model.state_dict())
     hyper = {

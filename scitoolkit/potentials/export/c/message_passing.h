@@ -7,8 +7,8 @@
    contributions to senders' gradients are summed in the order of the blocks, so the bits do not
    depend on the number of threads.
 
-   Rows are (components, C): features of a node, all degrees in order, channels last. A driver
-   defines `messages`, `outputs` and `outputs_back`, and settings.h has STK_STORED, the number of
+   Rows are (components, C): features of a node, all irreps in order, channels last; DEGREES has the
+   degree of each irrep. A driver defines `messages`, `outputs` and `outputs_back`, and settings.h has STK_STORED, the number of
    rows that it stores for the backward pass of a layer. */
 #ifndef STK_MESSAGE_PASSING_H
 #define STK_MESSAGE_PASSING_H
@@ -23,7 +23,7 @@
 
 enum {
   T = STK_NUM_SPECIES, C = STK_CHANNELS, LAST = STK_LAYERS - 1,
-  HARMONICS = (STK_LMAX + 1) * (STK_LMAX + 1), HIDDEN = (STK_LMAX_HIDDEN + 1) * (STK_LMAX_HIDDEN + 1),
+  HARMONICS = (STK_LMAX + 1) * (STK_LMAX + 1), HIDDEN = STK_HIDDEN,
   TARGET = 768, MOST = 2048, /* edges of a block: target, and limit of one receiver */
   NODES = 64                 /* largest number of receivers of a block */
 };
@@ -54,8 +54,8 @@ typedef void stk_contract_back(int64_t species, int64_t channels, const int64_t 
                                real *gx, int64_t threads);
 typedef struct {
   int weights, rows, width; /* of an edge; segments of a message; values in a sender's row */
-  int lmax_out, lmax_kept, residual, readout_width;
-  int copies[8]; /* segments of each degree */
+  int last_out, last_kept, residual, readout_width; /* last irrep of the output, of the shortcut */
+  int copies[8]; /* segments of each irrep */
   /* Numbers of arrays; those of a kind of layer that the model lacks are 0 and not read. */
   int up, up_t, down, down_t, shortcut, shortcut_t, contraction, mix, mix_t, readout, table;
   int gates, gates_t, gates_shortcut, gates_shortcut_t, density;
@@ -115,34 +115,36 @@ static void gemm(int64_t n, const int32_t *list, const real *a, int64_t lda, con
 #undef ROW_OF
 }
 
-/* Mix channels within each degree 0..lmax; the `copies` segments of a degree are contiguous. */
-static void mix(int64_t n, int lmax, const int *copies, const real *x, int64_t rows_x,
+/* Mix channels within each irrep up to `last`; the `copies` segments of an irrep are contiguous. */
+static void mix(int64_t n, int last, const int *copies, const real *x, int64_t rows_x,
                 const real *w, real *out, int64_t rows_out) {
-  int at = 0;
-  for (int l = 0; l <= lmax; l++)
-    for (int copy = 0; copy < (copies ? copies[l] : 1); copy++, w += C * C, at += 2 * l + 1)
+  int at = 0, to = 0;
+  for (int k = 0; k <= last; to += 2 * DEGREES[k++] + 1)
+    for (int copy = 0, l = DEGREES[k]; copy < (copies ? copies[k] : 1);
+         copy++, w += C * C, at += 2 * l + 1)
       for (int m = 0; m <= 2 * l; m++)
-        gemm(n, NULL, x + (at + m) * C, rows_x * C, w, out + (l * l + m) * C, rows_out * C, copy);
+        gemm(n, NULL, x + (at + m) * C, rows_x * C, w, out + (to + m) * C, rows_out * C, copy);
 }
 
 /* The transpose: gradients of x from those of out; w holds the transposed matrices. */
-static void mix_back(int64_t n, int lmax, const int *copies, const real *g, int64_t rows_g,
+static void mix_back(int64_t n, int last, const int *copies, const real *g, int64_t rows_g,
                      const real *w, real *gx, int64_t rows_x, int add) {
-  int at = 0;
-  for (int l = 0; l <= lmax; l++)
-    for (int copy = 0; copy < (copies ? copies[l] : 1); copy++, w += C * C, at += 2 * l + 1)
+  int at = 0, from = 0;
+  for (int k = 0; k <= last; from += 2 * DEGREES[k++] + 1)
+    for (int copy = 0, l = DEGREES[k]; copy < (copies ? copies[k] : 1);
+         copy++, w += C * C, at += 2 * l + 1)
       for (int m = 0; m <= 2 * l; m++)
-        gemm(n, NULL, g + (l * l + m) * C, rows_g * C, w, gx + (at + m) * C, rows_x * C, add);
+        gemm(n, NULL, g + (from + m) * C, rows_g * C, w, gx + (at + m) * C, rows_x * C, add);
 }
 
 /* Mix by the weights of each node's species; `ptr` and `list` have the nodes by species. */
-static void mix_species(const int64_t *ptr, const int32_t *list, int lmax, const real *x,
+static void mix_species(const int64_t *ptr, const int32_t *list, int last, const real *x,
                         int64_t rows_x, const real *w, real *out, int64_t rows_out, int add) {
-  for (int l = 0; l <= lmax; l++)
+  for (int k = 0, at = 0; k <= last; at += 2 * DEGREES[k++] + 1)
     for (int t = 0; t < T; t++, w += C * C)
-      for (int m = 0; m <= 2 * l; m++)
-        gemm(ptr[t + 1] - ptr[t], list + ptr[t], x + (l * l + m) * C, rows_x * C, w,
-             out + (l * l + m) * C, rows_out * C, add);
+      for (int m = at; m <= at + 2 * DEGREES[k]; m++)
+        gemm(ptr[t + 1] - ptr[t], list + ptr[t], x + m * C, rows_x * C, w, out + m * C,
+             rows_out * C, add);
 }
 
 /* ---- state ---- */
@@ -414,7 +416,7 @@ static void forward_block(state *s, bench *b, int layer) {
     if (species >= 0)
       s->common.energy[b->first + k] += readout(s, layer, species, x + k * HIDDEN * C, unused);
   }
-  mix(b->nodes, STK_LMAX_HIDDEN, NULL, x, HIDDEN, s->common.model->arrays[next->up],
+  mix(b->nodes, STK_LAST_HIDDEN, NULL, x, HIDDEN, s->common.model->arrays[next->up],
       s->u[layer + 1] + b->first * HIDDEN * C, HIDDEN);
 }
 
@@ -437,7 +439,7 @@ static void backward_block(state *s, bench *b, int layer) {
   const int64_t first = b->first * HIDDEN * C;
   edge_values(s, b, layer);
   memcpy(b->gout, s->dx[layer + 1] + first, b->nodes * HIDDEN * C * sizeof(real));
-  mix_back(b->nodes, STK_LMAX_HIDDEN, NULL, s->du[layer + 1] + first, HIDDEN,
+  mix_back(b->nodes, STK_LAST_HIDDEN, NULL, s->du[layer + 1] + first, HIDDEN,
            s->common.model->arrays[next->up_t], b->gout, HIDDEN, 1);
   for (int64_t k = 0; k < b->nodes; k++) {
     const int species = s->common.graph.species[b->first + k];
