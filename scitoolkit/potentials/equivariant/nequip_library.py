@@ -105,8 +105,8 @@ class _LayerExport:
         table = tables.table(convolution.radial)
         arrays = {"table": table[..., order]}
         up, shortcut = mixing(convolution.up), species_mixing(layer.shortcut, types)
-        kept = [irrep for irrep in self._irreps if irrep in layer.irreps_shared]
-        last_kept = self._irreps.index(kept[-1])
+        copied = [irrep for irrep in self._irreps if irrep in layer.irreps_shared]
+        last_kept = self._irreps.index(copied[-1])
         if number:
             matrices["up"] = _padded(up, convolution.up.irreps, self._irreps)
             blocks = _padded(
