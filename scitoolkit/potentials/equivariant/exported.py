@@ -133,7 +133,7 @@ def add_convolution(source: LibrarySource, number: int, convolution: Convolution
         source.kernels[f"convolution{number}_{kernel}"] = Kernel(
             tensor_product.generate(spec, kernel, source.real), QUICK_PASSES
         )
-    copies = [segments.count(degree) for degree in range(max(segments) + 1)]
+    copies = [segments.count(irrep) for irrep in convolution.down.irreps]
     return {
         "weights": str(spec.weight_numel),
         "rows": str(num_rows(convolution)),
@@ -146,7 +146,7 @@ def add_convolution(source: LibrarySource, number: int, convolution: Convolution
 
 def num_rows(convolution: Convolution) -> int:
     """Return the number of rows of a message before the second channel mixing."""
-    return sum(2 * degree + 1 for degree in convolution.segments)
+    return sum(irrep.dim for irrep in convolution.segments)
 
 
 def add_matrices(source: LibrarySource, number: int, **matrices: Tensor) -> dict[str, str]:

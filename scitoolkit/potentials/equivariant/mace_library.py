@@ -47,7 +47,7 @@ def mace_library(model: Mace) -> LibrarySource:
         widest_row=(hidden + 1) ** 2 * channels if config.layers > 1 else 0,
     )
     add_geometry(source, lmax)
-    source.add_double(shift=model.shift, scale=model.scale.reshape(1))
+    source.add_double(shift=model.shift, scale=model.scale.expand(len(model.type_map)))
     tables = RadialTables(
         model,
         [layer.convolution.radial for layer in layers],
@@ -107,8 +107,8 @@ def _add_layer(
         **add_matrices(source, number, **matrices),
         **entries,
         **add_arrays(source, number, **arrays),
-        "lmax_out": str(max(product.mix.degrees)),
-        "lmax_kept": str(max(layer.shortcut.degrees)),
+        "lmax_out": str(product.mix.irreps[-1].degree),
+        "lmax_kept": str(layer.shortcut.irreps[-1].degree),
         "residual": str(int(layer.residual)),
         "reads_out": "1",
         "has_density": str(int(density is not None)),

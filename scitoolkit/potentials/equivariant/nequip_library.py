@@ -19,9 +19,10 @@ from scitoolkit.potentials.equivariant.exported import (
     num_rows,
     species_mixing,
 )
-from scitoolkit.potentials.equivariant.layers import silu_scale
+from scitoolkit.potentials.equivariant.layers import natural, silu_scale
+from scitoolkit.potentials.equivariant.nequip import layer_irreps
 from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
-from scitoolkit.potentials.export.source import LibrarySource
+from scitoolkit.potentials.export.source import LibrarySource, refuse
 
 if TYPE_CHECKING:
     from scitoolkit.potentials.equivariant.nequip import Nequip, NequipLayer
@@ -33,9 +34,12 @@ def nequip_library(model: Nequip) -> LibrarySource:
 
     Raises:
         NumericalError: the radial weights cannot be tabulated.
+        ConfigError: the model has features of both parities.
     """
     config, layers = model.config, _layers(model)
     assert isinstance(config, NequipConfig)
+    both = any(irreps != natural(range(len(irreps))) for irreps in layer_irreps(config))
+    refuse({"features of both parities": both}, "nequip")
     lmax, channels = config.lmax, config.channels
     rows_hidden = (lmax + 1) ** 2
     source = LibrarySource(
@@ -46,7 +50,7 @@ def nequip_library(model: Nequip) -> LibrarySource:
         widest_row=rows_hidden * channels if config.layers > 1 else 0,
     )
     add_geometry(source, lmax)
-    source.add_double(shift=model.shift, scale=model.scale.reshape(1))
+    source.add_double(shift=model.shift, scale=model.scale.expand(len(model.type_map)))
     tables = RadialTables(model, [layer.convolution.radial for layer in layers])
     rows = [_add_layer(source, model, number, tables) for number in range(config.layers)]
     source.files["layers.h"] = layers_header(rows)
@@ -62,6 +66,7 @@ def nequip_library(model: Nequip) -> LibrarySource:
         "STK_GATE": 0,
         "STK_GATE_SCALE": silu_scale(),
     }
+    source.add_pair_repulsion(model.repulsion, 1.0)
     return source
 
 
@@ -96,8 +101,8 @@ def _add_layer(
         **add_convolution(source, number, convolution),
         **add_matrices(source, number, **matrices),
         **add_arrays(source, number, **arrays),
-        "lmax_out": str(layer.gated),
-        "lmax_kept": str(max(layer.shortcut.degrees)),
+        "lmax_out": str(len(layer.gated)),
+        "lmax_kept": str(layer.shortcut.irreps[-1].degree),
         "reads_out": str(int(last)),
     }
 
@@ -110,7 +115,7 @@ def _gates(layer: NequipLayer, neighbours: float, num_types: int) -> tuple[Tenso
         neighbours: mean number of neighbours, by whose square root messages are divided.
         num_types: T.
     """
-    (weight,), gates = layer.gates.weight, layer.gated
+    (weight,), gates = layer.gates.weight, len(layer.gated)
     scaled = weight.double() * (weight.shape[0] * neighbours) ** -0.5
     channels = weight.shape[1] // gates
     from_messages = scaled.view(-1, channels, gates, channels).permute(2, 0, 1, 3)

@@ -335,12 +335,12 @@ static double activation(double z, double *slope) {
   return *slope = sigmoid * (1 + z * (1 - sigmoid)), z * sigmoid;
 }
 
-/* Add the energy of a node's scalars x (C) and, times the model's scale, its gradient to g. */
-static double readout(const state *s, int layer, const real *x, real *g) {
+/* Add the energy of a node's scalars x (C) and, times its species' scale, its gradient to g. */
+static double readout(const state *s, int layer, int species, const real *x, real *g) {
   const stk_layer *at = LAYERS + layer;
   if (!at->reads_out) return 0;
   const real *w = s->common.model->arrays[at->readout];
-  const double scale = *(const double *)STK_WEIGHTS(s->common.model, scale);
+  const double scale = ((const double *)STK_WEIGHTS(s->common.model, scale))[species];
   double energy = 0;
   if (!at->readout_width) {
     for (int c = 0; c < C; c++) energy += (double)w[c] * x[c], g[c] += (real)(scale * w[c]);
@@ -409,9 +409,11 @@ static void forward_block(state *s, bench *b, int layer) {
   real unused[C] = {0};
   messages(s, b, layer, a);
   outputs(s, b, layer, a, x);
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      s->common.energy[b->first + k] += readout(s, layer, x + k * HIDDEN * C, unused);
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    if (species >= 0)
+      s->common.energy[b->first + k] += readout(s, layer, species, x + k * HIDDEN * C, unused);
+  }
   mix(b->nodes, STK_LMAX_HIDDEN, NULL, x, HIDDEN, s->common.model->arrays[next->up],
       s->u[layer + 1] + b->first * HIDDEN * C, HIDDEN);
 }
@@ -421,9 +423,11 @@ static void last_block(state *s, bench *b) {
   messages(s, b, LAST, b->a);
   outputs(s, b, LAST, b->a, b->x);
   memset(b->gout, 0, b->nodes * C * sizeof(real));
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      s->common.energy[b->first + k] += readout(s, LAST, b->x + k * C, b->gout + k * C);
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    if (species >= 0)
+      s->common.energy[b->first + k] += readout(s, LAST, species, b->x + k * C, b->gout + k * C);
+  }
   backward(s, b, LAST, b->a);
 }
 
@@ -435,9 +439,11 @@ static void backward_block(state *s, bench *b, int layer) {
   memcpy(b->gout, s->dx[layer + 1] + first, b->nodes * HIDDEN * C * sizeof(real));
   mix_back(b->nodes, STK_LMAX_HIDDEN, NULL, s->du[layer + 1] + first, HIDDEN,
            s->common.model->arrays[next->up_t], b->gout, HIDDEN, 1);
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      readout(s, layer, s->x[layer + 1] + first + k * HIDDEN * C, b->gout + k * HIDDEN * C);
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    const real *x = s->x[layer + 1] + first + k * HIDDEN * C;
+    if (species >= 0) readout(s, layer, species, x, b->gout + k * HIDDEN * C);
+  }
   backward(s, b, layer, s->a[layer] + b->first * STK_STORED * C);
 }
 
