@@ -58,6 +58,11 @@ def _cases() -> dict[str, tuple[str, Mapping[str, Any]]]:
             "`density`": {"density": True},
             "`first_density`": {"first_density": True},
         },
+        "nequip": {
+            "`parity`": {"parity": True, "layers": 3},
+            "`species_scale`": {"species_scale": True},
+            "`repulsion_envelope`": {"repulsion_envelope": 6},
+        },
     }
     for name, variants in options.items():
         for text, settings in variants.items():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def sweep(workflow: Path, settings: list[str], jobs: int, as_json: bool) -> int 
     shown = [] if as_json else keys
     done = _in_processes(workflow, runs, jobs, folder / f"multirun-{begun}", shown)
     table = _table(done, keys)
-    page = _page(folder / f"multirun-{begun}.html", workflow, done, table)
+    page = _page(folder / f"multirun-{begun}.html", workflow, done, keys, table)
     if as_json:
         options.print_json({"page": str(page), "runs": [vars(one) for one in done]})
     else:
@@ -121,10 +122,8 @@ def _in_processes(
         outcome = _outcome(chosen, time.monotonic() - start, process.returncode, answer, log)
         if shown:
             result = outcome.reason or outcome.run
-            name = " ".join(s for s in chosen if s.partition("=")[0] in shown)
-            print(
-                f"[{number + 1}/{len(runs)}] {name}  {outcome.seconds:.0f} s  {result}", flush=True
-            )
+            done = f"[{number + 1}/{len(runs)}] {_named(chosen, shown)}  {outcome.seconds:.0f} s"
+            print(f"{done}  {result}", flush=True)
         return outcome
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -168,9 +167,15 @@ def _table(done: list[SweepRun], keys: list[str]) -> Any:
     return Table(title=f"{len(done)} runs", columns=columns, rows=rows)
 
 
-def _page(target: Path, workflow: Path, done: list[SweepRun], table: Any) -> Path:
+def _page(target: Path, workflow: Path, done: list[SweepRun], keys: list[str], table: Any) -> Path:
     from scitoolkit.reporting import write_index
 
-    runs = [Path(one.run) for one in done if one.run]
+    runs = {Path(one.run): _named(one.settings, keys) for one in done if one.run}
     left = {" ".join(one.settings): f"failed: {one.reason}" for one in done if not one.run}
-    return write_index(target, runs, left, title=f"Sweep of {workflow.name}", tables=[table])
+    title, names = f"Sweep of {workflow.name}", list(runs.values())
+    return write_index(target, list(runs), left, title=title, tables=[table], names=names)
+
+
+def _named(settings: Iterable[str], keys: list[str]) -> str:
+    """Return the swept settings of a run, which tell it from the others."""
+    return " ".join(s for s in settings if s.partition("=")[0] in keys)

@@ -61,8 +61,8 @@ def refuse_packed(file: h5py.File) -> None:
             f"no float variable; {name} is packed in {file[name].dtype}",
             where=str(file.filename),
             allowed="float variables",
-            fix="unpack first: python -c 'import sys, xarray; xarray.open_dataset(sys.argv[1])"
-            f".drop_encoding().to_netcdf(sys.argv[2])' {source} unpacked.nc",
+            fix="unpack first: python -c 'import sys, xarray; xarray.open_dataset(sys.argv[1], "
+            f"decode_times=False).drop_encoding().to_netcdf(sys.argv[2])' {source} unpacked.nc",
         )
 
 

@@ -37,7 +37,9 @@ from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.dates import moved, of_one_kind
 from scitoolkit.io.facts import is_dates
+from scitoolkit.io.fields import open_fields
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
+from scitoolkit.io.roles import role_by_metadata
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 from scitoolkit.surrogate import Trained, open_checked
 from scitoolkit.training.processes import on_rank_zero
@@ -563,7 +565,7 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
     dim = emulator.layout.sample_dim
     of_grid = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
     coords = {d: (d, c.values, dict(c.attrs)) for d, c in of_grid.items()}
-    out = xr.Dataset(coords={dim: (dim, times), **coords})
+    out = xr.Dataset(coords={dim: (dim, times), **coords, **_curvilinear(emulator, data)})
     if dim in data.dataset.coords:
         original = data.dataset[dim]
         out[dim].attrs.update(original.attrs)
@@ -574,3 +576,22 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
             encoding["dtype"] = np.dtype(np.float64)
         out[dim].encoding.update(encoding)
     return out
+
+
+def _curvilinear(emulator: AnyEmulator, data: Data) -> dict[str, xr.Variable]:
+    """Return latitudes and longitudes over two dims of the grid, as the first file has them."""
+    grid = [d for d in emulator.layout.grid if d not in data.dataset.coords]
+    header = data.campaign.segments.header(0)
+    names = [
+        name
+        for name, stored in header.variables.items()
+        if len(stored.dims) > 1
+        and set(stored.dims) <= set(grid)
+        and role_by_metadata(stored.attrs) in ("latitude", "longitude")
+        and stored.shape == tuple(data.dataset.sizes[d] for d in stored.dims)
+    ]
+    if not names:
+        return {}
+    with open_fields(header.path) as dataset:
+        read = [n for n in names if n in dataset.variables]
+        return {n: xr.Variable(v.dims, v.values, v.attrs) for n in read for v in [dataset[n]]}

@@ -108,7 +108,7 @@ def correlations(evaluation: Evaluation, shown: Sequence[Variable]) -> Multiples
     further, length = evaluation.regional_rollouts, _length(evaluation)
     assert further is not None
 
-    useful = f"{USEFUL:g}"
+    useful = f"useful above {USEFUL:g}"
 
     def lines(name: str) -> list[Series]:
         values: dict[str, list[float | None]] = {

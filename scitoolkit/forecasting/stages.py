@@ -319,6 +319,8 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
     if data.times.encoding.get("units"):
         encoding = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
         forecast["valid_time"].encoding.update(encoding)
+    if "units" in data.times.attrs:  # times that are plain numbers
+        forecast["valid_time"].attrs["units"] = data.times.attrs["units"]
     return forecast.assign_attrs(title=f"forecast of {data.name}")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import CommentedLines, DataToStart
+from scitoolkit.forecasting.data import is_panel
 from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 from scitoolkit.io.campaign.files import campaign_files
@@ -39,7 +40,9 @@ def starter(data: DataToStart) -> str:
     remarks: list[str] = []
     with open_fields(first, dims=dims) as dataset:
         timed = _timed({str(n): a for n, a in dataset.data_vars.items()})
-        panel = is_table(first) and max((a.ndim for a in timed.values()), default=1) > 1
+        panel = max((a.ndim for a in timed.values()), default=1) > 1 and (
+            is_table(first) or _has_series(dataset, timed)
+        )
         gap = max(map(_longest_gap, timed.values())) if panel else 0
     if not timed and not is_table(first):
         # Files without names of dims, and fields in groups.
@@ -71,7 +74,7 @@ def starter(data: DataToStart) -> str:
             fix="a longer record",
         )
     count = 1
-    if array.ndim > 1 and not is_table(first):
+    if array.ndim > 1 and not panel:
         options = CampaignOptions(dims=dims, gaps="allow")
         count = open_campaign(paths, [name], options).index.num_simulations
     units = array.attrs.get("units")
@@ -104,6 +107,15 @@ def starter(data: DataToStart) -> str:
 def _timed(fields: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
     """Return the fields of real numbers that have a time dim."""
     return {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
+
+
+def _has_series(dataset: xr.Dataset, timed: Mapping[str, xr.DataArray]) -> bool:
+    """Return whether the fields are series of stations, by CF's `featureType` or their names."""
+    if any(a.ndim != 2 for a in timed.values()):
+        return False
+    if str(dataset.attrs.get("featureType", "")).lower() == "timeseries":
+        return True
+    return all(is_panel(a.isel({find_time_dim(a): 0}, drop=True)) for a in timed.values())
 
 
 def _vector_of_times(file: Path) -> str | None:

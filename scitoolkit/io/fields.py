@@ -246,12 +246,29 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise unreadable(path, error) from None
     from scitoolkit.io.written import refusing, within_limits  # imports xarray
 
-    dataset = with_text_times(within_limits(refusing(dataset, format_class, path)))
+    dataset = _with_names(with_text_times(within_limits(refusing(dataset, format_class, path))))
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:
             variable.encoding.pop("missing_value", None)
     return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
+
+
+def _with_names(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the dataset with the names of stations as coordinates of text; CF writes characters.
+
+    Source: CF conventions 1.11, section 9.5 (`cf_role`).
+    """
+    names = [n for n, v in dataset.variables.items() if v.attrs.get("cf_role") == "timeseries_id"]
+    if not names:
+        return dataset
+    named = dataset.set_coords(names)
+    for name in names:
+        if named[name].dtype.kind == "S":
+            text = np.char.decode(np.char.strip(named[name].values), "utf-8", "replace")
+            named[name] = named[name].copy(data=text)
+    named.set_close(dataset.close)
+    return named
 
 
 def _open_many(

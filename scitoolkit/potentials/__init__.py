@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scitoolkit.potentials.equivariant.mace_writing import write_mace as write_mace
     from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
     from scitoolkit.potentials.equivariant.nequip_config import NequipConfig as NequipConfig
+    from scitoolkit.potentials.equivariant.nequip_weights import read_nequip as read_nequip
     from scitoolkit.potentials.job import PotentialJob as PotentialJob
     from scitoolkit.potentials.long_range_config import LongRangeConfig as LongRangeConfig
     from scitoolkit.potentials.model import Potential as Potential
@@ -65,6 +66,7 @@ _HOMES = {
     "read_deepmd": "deepmd.weights",
     "read_deepmd_property": "deepmd.weights",
     "read_mace": "equivariant.mace_weights",
+    "read_nequip": "equivariant.nequip_weights",
     "to_ase": "prediction",
     "write_deepmd": "deepmd.weights",
     "write_mace": "equivariant.mace_writing",

@@ -20,6 +20,7 @@ from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.deepmd.weights import read_deepmd
 from scitoolkit.potentials.equivariant.mace_weights import read_mace
+from scitoolkit.potentials.equivariant.nequip_weights import read_nequip
 from scitoolkit.potentials.facts import require_trained
 from scitoolkit.potentials.former_head import FORMER
 from scitoolkit.potentials.model import Potential
@@ -52,13 +53,17 @@ def source_model(start: StartConfig) -> tuple[Potential, ModelConfig]:
     if path.suffix == ".dp":
         deep = read_deepmd(path)
         return deep, deep.config
+    if path.suffix == ".ckpt":
+        nequip = read_nequip(path)
+        assert isinstance(nequip.config, ModelConfig)
+        return nequip, nequip.config
     model, config, _ = load_model(find_content("surrogates", start.path))
     return model, config.model
 
 
 def source_facts(start: StartConfig) -> DataFacts | None:
     """Return the facts of the data that the weights were trained on; None for other programs'."""
-    if Path(start.path).suffix in (".pt", ".dp"):
+    if Path(start.path).suffix in (".pt", ".dp", ".ckpt"):
         return None
     return ModelFolder(find_content("surrogates", start.path)).facts()
 

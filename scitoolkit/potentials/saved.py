@@ -11,6 +11,7 @@ from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.model_folder import CONFIG, ModelFolder
 from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.equivariant.nequip_file import CHECKPOINT
 from scitoolkit.potentials.model import Potential
 from scitoolkit.surrogate.lifecycle import rebuilt
 from scitoolkit.surrogate.lifecycle import save_model as save_weights
@@ -44,7 +45,7 @@ def load_model(
         raise CheckpointError(
             "a file, not the folder of a trained potential",
             where=str(directory),
-            allowed="a run or a surrogate; start.path may be .pt of convert_mace or .dp",
+            allowed="a run or a surrogate; start.path may be .pt of convert_mace, .dp or .ckpt",
             fix=_conversion(Path(directory)),
         )
     folder = ModelFolder(directory)
@@ -56,11 +57,13 @@ def load_model(
 
 
 def _conversion(path: Path) -> str:
-    """Return the command that converts a file of another program, by its suffix."""
+    """Return the command that converts a file of another program, by its suffixes."""
+    if path.suffix == ".ckpt":
+        return f"scitoolkit run fine_tune start.path={path.name}; in Python: read_nequip"
+    if ".nequip" in path.suffixes or path.suffix == ".zip":
+        return f"start.path={CHECKPOINT}, from which {path.name} was made"
     if path.suffix in (".pb", ".pth", ".pt2"):
         return f"dp convert-backend {path.name} {path.stem}.dp"
-    if path.suffix in (".ckpt", ".zip"):
-        return "a new training with model.name=nequip: weights of nequip are not read"
     return f"python -m scitoolkit.potentials.peers.convert_mace {path.name} {path.stem}.pt"
 
 

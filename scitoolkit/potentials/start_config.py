@@ -38,8 +38,8 @@ class StartConfig(Config):
     the force errors of the start with those afterwards, also on data of the former training.
 
     Attributes:
-        path: run directory, name of a shipped surrogate, `.pt` file of `convert_mace` (mace-torch)
-            or `.dp` file (deepmd-kit).
+        path: run directory, name of a shipped surrogate, `.pt` file of `convert_mace` (mace-torch),
+            `.dp` file (deepmd-kit) or `.ckpt` file of `nequip-train`.
         head: name of the head of a `.pt` file with several.
         low_rank: train changes of low rank; all weights by default.
         frozen: names of parameters that are not trained, with wildcards: `embedding`, `layers.0.*`.
@@ -87,6 +87,10 @@ def started_model(start: Mapping[str, Any]) -> dict[str, Any] | None:
             from scitoolkit.potentials.deepmd.weights import read_deepmd
 
             return read_deepmd(path).config.model_dump()
+        if path.suffix == ".ckpt":
+            from scitoolkit.potentials.equivariant.nequip_weights import read_nequip
+
+            return read_nequip(path).config.model_dump()  # type: ignore[attr-defined]
         file = ModelFolder(find_content("surrogates", start["path"])).path / "config.yaml"
         return dict(yaml.safe_load(file.read_text(encoding="utf-8"))["model"])
     except (ScitoolkitError, OSError, ValueError, KeyError, TypeError, yaml.YAMLError):

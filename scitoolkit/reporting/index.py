@@ -23,6 +23,7 @@ def write_index(
     *,
     title: str = "Reports",
     tables: Sequence[Table] = (),
+    names: Sequence[str] = (),
 ) -> Path:
     """Write an index page with relative links, so that the folder can be moved or served.
 
@@ -34,6 +35,7 @@ def write_index(
         left_out: for each workflow that was not run, the reason.
         title: heading of the page.
         tables: shown between the verdicts and the reports.
+        names: of the runs, such as the settings that differ; () for the titles of their reports.
 
     Returns:
         The path of the page.
@@ -42,15 +44,16 @@ def write_index(
         DataError: a run has no results.
     """
     entries, verdicts, dates = [], [], []
-    for run in runs:
+    for place, run in enumerate(runs):
         results = Results.read(run)
+        name = names[place] if names else display_text(results.title)
         dates.append(time.strftime("%Y-%m-%d", time.gmtime((run / FILE_NAME).stat().st_mtime)))
         if results.verdict:
-            verdicts.append([display_text(results.title), *verdict_cells(results.verdict)])
+            verdicts.append([name, *verdict_cells(results.verdict)])
         images = sorted((run / "report").glob("01-*.png"))
         entries.append(
             {
-                "title": display_text(results.title),
+                "title": name,
                 "verdict": results.verdict.sentence if results.verdict else "",
                 "report": _link(run / "report" / "index.html", target),
                 "image": _link(images[0], target) if images else "",

@@ -34,7 +34,7 @@ STYLE: Any = {
     "image.cmap": "viridis",
 }
 _PURE = re.compile(r"\s*\[1\]")
-_DEGREES = re.compile(r"\bdeg_?C\b")
+_DEGREES = re.compile(r"\bdeg_?C\b|(?<=\[)(?:degrees?_)?[Cc]elsius(?=\])")
 NARROW_WIDTH = 4.6
 """Width in inches of a figure for a phone, at which text of 9 points is readable."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -76,8 +76,8 @@ def display_text(text: str) -> str:
     """Write units in a text as they are printed: `°C` for `degC`, nothing for `[1]`.
 
     Example:
-        >>> display_text("RMSE [degC]"), display_text("RMSE [1]")
-        ('RMSE [°C]', 'RMSE')
+        >>> display_text("RMSE [degC]"), display_text("RMSE [Celsius]"), display_text("RMSE [1]")
+        ('RMSE [°C]', 'RMSE [°C]', 'RMSE')
     """
     return _DEGREES.sub("°C", _PURE.sub("", text))
 

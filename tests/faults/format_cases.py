@@ -255,6 +255,16 @@ def mace_state(path: Path) -> object:
     return read_mace(path)
 
 
+def nequip_states(folder: Path) -> list[bytes]:
+    return [(GOLDEN / "nequip.ckpt").read_bytes()]
+
+
+def nequip_state(path: Path) -> object:
+    from scitoolkit.potentials.equivariant.nequip_weights import read_nequip
+
+    return read_nequip(path)
+
+
 def meshes(suffix: str) -> Callable[[Path], list[bytes]]:
     def seeds(folder: Path) -> list[bytes]:
         import skfem
@@ -431,6 +441,7 @@ FORMATS = {
     "hdf5_filter": Parser(filtered_files, filtered_file, ".h5"),
     "numcodecs_chunk": Parser(chunks, chunk, ".bin"),
     "mace_state": Parser(mace_states, mace_state, ".pt"),
+    "nequip_state": Parser(nequip_states, nequip_state, ".ckpt"),
     "mesh_json": Parser(meshes(".json"), mesh, ".json"),
     "mesh_msh": Parser(meshes(".msh"), mesh, ".msh"),
     "mesh_trajectories": Parser(trajectories, trajectory, ".h5"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -51,6 +52,7 @@ def test_missing_file_and_variable(command, small_sst):
 
 def test_packed_integers_are_not_taken_for_compressed(command, small_sst, tmp_path):
     with open_fields(small_sst, "sst") as dataset:
+        dataset["time"].encoding |= {"units": "days since 1950-01-01", "calendar": "standard"}
         packing = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 10.0, "_FillValue": -32768}
         dataset.to_netcdf("packed.nc", engine="h5netcdf", encoding={"sst": packing})
     outcome = command("compress", "packed.nc", "small.nc", "--rel", "1e-3")
@@ -58,6 +60,8 @@ def test_packed_integers_are_not_taken_for_compressed(command, small_sst, tmp_pa
     assert not (tmp_path / "small.nc").exists()
     unpack = outcome.err.partition("unpack first: ")[2].strip()
     subprocess.run(unpack.replace("python", sys.executable, 1), shell=True, check=True)
+    with h5py.File("unpacked.nc") as file:
+        assert file["time"].attrs["units"] == "days since 1950-01-01"
     assert command("compress", "unpacked.nc", "small.nc", "--rel", "1e-3").code == 0
 
 

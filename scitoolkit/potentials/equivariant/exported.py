@@ -11,13 +11,14 @@ from torch import Tensor
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.ops.interpolation import EquidistantGrid
 from scitoolkit.ops.interpolation import cpu as interpolation
+from scitoolkit.ops.irreps import Irrep
 from scitoolkit.ops.spherical_harmonics import cpu as harmonics
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec
+from scitoolkit.ops.tensor_product import TensorProductSpec
 from scitoolkit.ops.tensor_product import cpu as tensor_product
 from scitoolkit.ops.tensor_product.operators import QUICK_PASSES
 from scitoolkit.potentials.equivariant.geometry import GRID_STEP
 from scitoolkit.potentials.equivariant.layers import (
-    Convolution,
     DegreeLinear,
     RadialNetwork,
     SpeciesLinear,
@@ -126,17 +127,26 @@ def add_geometry(source: LibrarySource, lmax: int) -> None:
     source.kernels["table"] = Kernel(interpolation.generate(source.real), (), INTERPOLATION)
 
 
-def add_convolution(source: LibrarySource, number: int, convolution: Convolution) -> dict[str, str]:
-    """Add the kernels of a layer's convolution; return its entries in layers.h."""
-    spec, segments = convolution.spec, convolution.segments
+def add_convolution(
+    source: LibrarySource, number: int, spec: TensorProductSpec, irreps: Sequence[Irrep]
+) -> dict[str, str]:
+    """Add the kernels of a layer's convolution; return its entries in layers.h.
+
+    Args:
+        source: of the library.
+        number: of the layer.
+        spec: tensor product, whose segments of the output are in the order of `irreps`.
+        irreps: of the features.
+    """
     for kernel in ("forward", "backward"):
         source.kernels[f"convolution{number}_{kernel}"] = Kernel(
             tensor_product.generate(spec, kernel, source.real), QUICK_PASSES
         )
-    copies = [segments.count(degree) for degree in range(max(segments) + 1)]
+    segments = [Irrep(segment.degree, segment.parity) for segment in spec.out]
+    copies = [segments.count(irrep) for irrep in irreps]
     return {
         "weights": str(spec.weight_numel),
-        "rows": str(num_rows(convolution)),
+        "rows": str(num_rows(spec)),
         "width": str(spec.dim_in1),
         "copies": f"{{{', '.join(map(str, copies))}}}",
         "forward": f"STK_OF(convolution{number}_forward_forward)",
@@ -144,9 +154,9 @@ def add_convolution(source: LibrarySource, number: int, convolution: Convolution
     }
 
 
-def num_rows(convolution: Convolution) -> int:
+def num_rows(spec: TensorProductSpec) -> int:
     """Return the number of rows of a message before the second channel mixing."""
-    return sum(2 * degree + 1 for degree in convolution.segments)
+    return sum(segment.components for segment in spec.out)
 
 
 def add_matrices(source: LibrarySource, number: int, **matrices: Tensor) -> dict[str, str]:
@@ -164,8 +174,9 @@ def add_arrays(source: LibrarySource, number: int, **arrays: Tensor) -> dict[str
     return {name: f"STK_ARRAY_{name}{number}" for name in arrays}
 
 
-def layers_header(layers: Sequence[dict[str, str]]) -> str:
-    """Return layers.h from the entries of each layer."""
+def layers_header(layers: Sequence[dict[str, str]], irreps: Sequence[Irrep]) -> str:
+    """Return layers.h from the entries of each layer and the irreps of features."""
+    degrees = ", ".join(str(irrep.degree) for irrep in irreps)
     declared = [
         f"{kind} {layer[key]};"
         for layer in layers
@@ -180,6 +191,7 @@ def layers_header(layers: Sequence[dict[str, str]]) -> str:
         [
             "/* The layers of the model. */",
             *declared,
+            f"static const int DEGREES[] = {{{degrees}}};",
             "static const stk_layer LAYERS[] = {",
             *rows,
             "};",

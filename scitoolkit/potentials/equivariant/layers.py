@@ -1,15 +1,14 @@
 """Layers on equivariant features: channel mixing, radial weights, convolution, many-body product.
 
-Features are (N, D, C): the D = (L + 1)^2 components of all degrees 0..L in order, then channels,
-which is the ir_mul layout of "Cx0e + Cx1o + Cx2e ...". All parities are those of spherical
-harmonics. Letters: N atoms, E edges, T species, C channels.
+Features are (N, D, C): the D components of all irreps in order, then channels, which is the ir_mul
+layout of "Cx0e + Cx1o + Cx2e ...". Letters: N atoms, E edges, T species, C channels.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.interpolation import EquidistantGrid
+from scitoolkit.ops.irreps import Irrep
 from scitoolkit.ops.neighbours.sums import place_sums
 from scitoolkit.ops.symmetric_contraction import (
     ContractionSpec,
@@ -27,14 +27,24 @@ from scitoolkit.ops.symmetric_contraction import (
 from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
 
 
-def irreps_text(degrees: Sequence[int], channels: int = 1) -> str:
-    """Return irreps of spherical harmonics as text.
+def natural(degrees: Iterable[int]) -> list[Irrep]:
+    """Return irreps with the parity of spherical harmonics.
 
     Example:
-        >>> irreps_text(range(3), 4)
+        >>> natural(range(3))
+        [0e, 1o, 2e]
+    """
+    return [Irrep(degree, (-1) ** degree) for degree in degrees]
+
+
+def irreps_text(irreps: Iterable[Irrep], channels: int = 1) -> str:
+    """Return irreps as text.
+
+    Example:
+        >>> irreps_text(natural(range(3)), 4)
         '4x0e+4x1o+4x2e'
     """
-    return "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
+    return "+".join(f"{channels}x{irrep}" for irrep in irreps)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
@@ -106,11 +116,11 @@ class Grouped:
 
 
 class DegreeLinear(nn.Module):
-    """Linear channel mixing within each degree: (N, rows, C) to (N, (L + 1)^2, K).
+    """Linear channel mixing within each irrep: (N, rows, C) to (N, D, K).
 
     Args:
-        segments: degree of each input segment, sorted; degrees may be repeated.
-        degrees: degrees of the output, each among the segments.
+        segments: irrep of each input segment; the segments of an irrep are neighbours.
+        irreps: of the output, each among the segments.
         channels: C.
         channels_out: K.
         factory: makes the weights.
@@ -118,26 +128,26 @@ class DegreeLinear(nn.Module):
 
     def __init__(
         self,
-        segments: Sequence[int],
-        degrees: Sequence[int],
+        segments: Sequence[Irrep],
+        irreps: Sequence[Irrep],
         channels: int,
         channels_out: int,
         factory: Factory,
     ) -> None:
         super().__init__()
-        self.segments: tuple[int, ...] = tuple(segments)
-        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.segments: tuple[Irrep, ...] = tuple(segments)
+        self.irreps: tuple[Irrep, ...] = tuple(irreps)
         self.weight: nn.ParameterList = nn.ParameterList(
-            factory.normal(self.segments.count(degree) * channels, channels_out)
-            for degree in self.degrees
+            factory.normal(self.segments.count(irrep) * channels, channels_out)
+            for irrep in self.irreps
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mixed features."""
         parts, num_atoms, channels = [], x.shape[0], x.shape[2]
-        for degree, weight in zip(self.degrees, self.weight, strict=True):
-            size, copies = 2 * degree + 1, self.segments.count(degree)
-            start = sum(2 * other + 1 for other in self.segments if other < degree)
+        for irrep, weight in zip(self.irreps, self.weight, strict=True):
+            size, copies = irrep.dim, self.segments.count(irrep)
+            start = first_row(self.segments, irrep)
             part = x[:, start : start + copies * size]
             if copies > 1:
                 part = part.unflatten(1, (copies, size)).transpose(1, 2)
@@ -147,39 +157,46 @@ class DegreeLinear(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
+def first_row(segments: Sequence[Irrep], irrep: Irrep) -> int:
+    """Return the row of features with these segments where those of an irrep begin."""
+    return sum(other.dim for other in segments[: segments.index(irrep)])
+
+
 class SpeciesLinear(nn.Module):
-    """Linear channel mixing within each degree, with weights for each species.
+    """Linear channel mixing within each irrep, with weights for each species.
 
     Args:
-        degrees: of input and output.
+        irreps: that are mixed.
         channels: C.
         num_types: T.
         factory: makes the weights.
         channels_out: number of output channels; by default C.
+        irreps_in: of the input, by default `irreps`, and others behind them; see `forward`.
     """
 
     def __init__(
         self,
-        degrees: Sequence[int],
+        irreps: Sequence[Irrep],
         channels: int,
         num_types: int,
         factory: Factory,
         channels_out: int | None = None,
+        irreps_in: Sequence[Irrep] | None = None,
     ) -> None:
         super().__init__()
-        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.irreps: tuple[Irrep, ...] = tuple(irreps)
         self.weight: nn.ParameterList = nn.ParameterList(
-            factory.normal(num_types, channels, channels_out or channels) for _ in self.degrees
+            factory.normal(num_types, channels, channels_out or channels) for _ in self.irreps
         )
+        self._starts = [first_row(irreps_in or self.irreps, irrep) for irrep in self.irreps]
         self._scale = (channels * num_types) ** -0.5
 
     def forward(self, x: Tensor, groups: Grouped) -> Tensor:
-        """Return the mixed features; degrees beyond `degrees` are dropped."""
-        parts, start = [], 0
-        for degree, weight in zip(self.degrees, self.weight, strict=True):
-            stop = start + 2 * degree + 1
-            parts.append(groups.multiply(x[:, start:stop], weight * self._scale))
-            start = stop
+        """Return the mixed features of `irreps`; other rows of x are dropped."""
+        parts = [
+            groups.multiply(x[:, start : start + irrep.dim], weight * self._scale)
+            for irrep, weight, start in zip(self.irreps, self.weight, self._starts, strict=True)
+        ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
@@ -257,39 +274,38 @@ class Convolution(nn.Module):
     """Convolution: channel mixing, weighted tensor products, sum over neighbours, channel mixing.
 
     Args:
-        degrees: of the incoming features.
-        harmonics: degrees of the edges' spherical harmonics.
+        irreps: of the incoming features.
+        harmonics: of the edges.
         channels: C.
         radial_widths: input (basis) and hidden widths of the radial network.
         factory: makes the weights.
-        degrees_out: of the messages; by default those of the harmonics.
+        irreps_out: of the messages; by default those of the harmonics.
 
     Attributes:
-        segments: degree of each segment of the messages before the second channel mixing.
+        segments: irrep of each segment of the messages before the second channel mixing.
     """
 
     def __init__(
         self,
-        degrees: Sequence[int],
-        harmonics: Sequence[int],
+        irreps: Sequence[Irrep],
+        harmonics: Sequence[Irrep],
         channels: int,
         radial_widths: Sequence[int],
         factory: Factory,
-        degrees_out: Sequence[int] | None = None,
+        irreps_out: Sequence[Irrep] | None = None,
     ) -> None:
         super().__init__()
-        degrees_out = harmonics if degrees_out is None else degrees_out
-        wanted = irreps_text(degrees_out)
+        irreps_out = harmonics if irreps_out is None else irreps_out
         self.spec: TensorProductSpec = TensorProductSpec.channelwise(
-            irreps_text(degrees, channels), irreps_text(harmonics), wanted
+            irreps_text(irreps, channels), irreps_text(harmonics), irreps_text(irreps_out)
         )
-        self.up: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.up: DegreeLinear = DegreeLinear(irreps, irreps, channels, channels, factory)
         self.radial: RadialNetwork = RadialNetwork(
             [*radial_widths, self.spec.weight_numel], factory
         )
-        self.segments: list[int] = [segment.degree for segment in self.spec.out]
+        self.segments: list[Irrep] = [Irrep(part.degree, part.parity) for part in self.spec.out]
         self.down: DegreeLinear = DegreeLinear(
-            self.segments, degrees_out, channels, channels, factory
+            self.segments, irreps_out, channels, channels, factory
         )
 
     def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
@@ -310,8 +326,8 @@ class ManyBodyProduct(nn.Module):
 
     def __init__(
         self,
-        degrees_in: Sequence[int],
-        degrees: Sequence[int],
+        irreps_in: Sequence[Irrep],
+        irreps: Sequence[Irrep],
         correlation: int,
         channels: int,
         num_types: int,
@@ -319,7 +335,7 @@ class ManyBodyProduct(nn.Module):
     ) -> None:
         super().__init__()
         self.spec: ContractionSpec = ContractionSpec.build(
-            irreps_text(degrees_in), irreps_text(degrees), correlation
+            irreps_text(irreps_in), irreps_text(irreps), correlation
         )
         self.weight: nn.Parameter = factory.normal(num_types, self.spec.num_paths, channels)
         start = 0
@@ -327,7 +343,7 @@ class ManyBodyProduct(nn.Module):
             for _, _, count in self.spec.blocks:
                 self.weight[:, start : start + count] /= max(1, count)
                 start += count
-        self.mix: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.mix: DegreeLinear = DegreeLinear(irreps, irreps, channels, channels, factory)
 
     def forward(self, x: Tensor, groups: Grouped) -> Tensor:
         """Return the product features, shape (N, (L + 1)^2, C)."""

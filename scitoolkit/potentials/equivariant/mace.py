@@ -18,6 +18,7 @@ from scitoolkit.potentials.equivariant.layers import (
     RadialNetwork,
     Readout,
     SpeciesLinear,
+    natural,
 )
 from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
@@ -36,15 +37,15 @@ class MaceLayer(nn.Module):
     def __init__(self, config: MaceConfig, number: int, num_types: int, factory: Factory) -> None:
         super().__init__()
         last = number == config.layers - 1
-        harmonics = range(config.lmax + 1)
-        before = range(1 if number == 0 else config.lmax_hidden + 1)
-        after = range(1 if last else config.lmax_hidden + 1)
+        harmonics = natural(range(config.lmax + 1))
+        before = natural(range(1 if number == 0 else config.lmax_hidden + 1))
+        after = natural(range(1 if last else config.lmax_hidden + 1))
         channels = config.channels
         self.residual: bool = config.residual if number else config.first_residual
         self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
         )
-        shared = [degree for degree in before if degree in after] if self.residual else harmonics
+        shared = [irrep for irrep in before if irrep in after] if self.residual else harmonics
         self.shortcut: SpeciesLinear = SpeciesLinear(shared, channels, num_types, factory)
         self.product: ManyBodyProduct = ManyBodyProduct(
             harmonics, after, config.correlation, channels, num_types, factory

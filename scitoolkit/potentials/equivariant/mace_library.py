@@ -20,7 +20,7 @@ from scitoolkit.potentials.equivariant.exported import (
     num_rows,
     species_mixing,
 )
-from scitoolkit.potentials.equivariant.layers import activation_scale
+from scitoolkit.potentials.equivariant.layers import activation_scale, natural
 from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.export.source import Kernel, LibrarySource
 
@@ -47,23 +47,24 @@ def mace_library(model: Mace) -> LibrarySource:
         widest_row=(hidden + 1) ** 2 * channels if config.layers > 1 else 0,
     )
     add_geometry(source, lmax)
-    source.add_double(shift=model.shift, scale=model.scale.reshape(1))
+    source.add_double(shift=model.shift, scale=model.scale.expand(len(model.type_map)))
     tables = RadialTables(
         model,
         [layer.convolution.radial for layer in layers],
         [layer.density for layer in layers if layer.density is not None],
     )
     rows = [_add_layer(source, model, number, tables) for number in range(config.layers)]
-    source.files["layers.h"] = layers_header(rows)
+    source.files["layers.h"] = layers_header(rows, natural(range(lmax + 1)))
     source.settings |= {
         "STK_CHANNELS": channels,
         "STK_LAYERS": config.layers,
         "STK_LMAX": lmax,
-        "STK_LMAX_HIDDEN": hidden,
+        "STK_LAST_HIDDEN": hidden,
+        "STK_HIDDEN": (hidden + 1) ** 2,
         "STK_STORED": (lmax + 1) ** 2,
         **tables.settings(),
         "STK_MOST_WEIGHTS": max(layer.convolution.spec.weight_numel for layer in layers),
-        "STK_MOST_ROWS": max(num_rows(layer.convolution) for layer in layers),
+        "STK_MOST_ROWS": max(num_rows(layer.convolution.spec) for layer in layers),
         "STK_GATE": GATES[config.gate],
         "STK_GATE_SCALE": activation_scale(config.gate),
     }
@@ -103,12 +104,12 @@ def _add_layer(
     if density is not None:
         arrays["density"] = tables.table(density)
     return {
-        **add_convolution(source, number, convolution),
+        **add_convolution(source, number, convolution.spec, convolution.down.irreps),
         **add_matrices(source, number, **matrices),
         **entries,
         **add_arrays(source, number, **arrays),
-        "lmax_out": str(max(product.mix.degrees)),
-        "lmax_kept": str(max(layer.shortcut.degrees)),
+        "last_out": str(len(product.mix.irreps) - 1),
+        "last_kept": str(len(layer.shortcut.irreps) - 1),
         "residual": str(int(layer.residual)),
         "reads_out": "1",
         "has_density": str(int(density is not None)),

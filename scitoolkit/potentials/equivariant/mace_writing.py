@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops.symmetric_contraction.coupling import basis
-from scitoolkit.potentials.equivariant.layers import irreps_text
+from scitoolkit.potentials.equivariant.layers import irreps_text, natural
 from scitoolkit.potentials.equivariant.mace import Mace, MaceLayer
 from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.mace_file import INTERACTIONS
@@ -100,7 +100,7 @@ def _settings(model: Mace, numbers: Tensor, energies: Tensor) -> dict[str, Any]:
         "interaction_cls": BLOCKS[config.residual, config.density],
         "num_interactions": config.layers,
         "num_elements": len(numbers),
-        "hidden_irreps": irreps_text(range(config.lmax_hidden + 1), config.channels),
+        "hidden_irreps": irreps_text(natural(range(config.lmax_hidden + 1)), config.channels),
         "MLP_irreps": f"{config.readout_width}x0e",
         "gate": _gate(config.gate),
         "atomic_energies": energies.tolist(),

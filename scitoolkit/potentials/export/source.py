@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.potentials.equivariant.pair_repulsion import DECAYS as LEARNED_DECAYS
 from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.mean_interaction import MeanInteraction
 from scitoolkit.potentials.zbl import AMPLITUDES, DECAYS, Zbl
@@ -91,13 +90,13 @@ class LibrarySource:
             self.settings["STK_INTERACTION"] = 1
             self.add_double(interaction=table)
 
-    def add_pair_repulsion(self, repulsion: PairRepulsion | None, scale: Tensor) -> None:
-        """Add mace-torch's ZBL repulsion, if any, with energies multiplied by `scale`."""
+    def add_pair_repulsion(self, repulsion: PairRepulsion | None, scale: Tensor | float) -> None:
+        """Add the ZBL repulsion of mace-torch or nequip, if any, multiplied by `scale`."""
         if repulsion is None:
             return
         pairs, amplitudes = repulsion.pair_table()
-        pairs[0] *= scale.double()
-        decays = torch.tensor(LEARNED_DECAYS, dtype=torch.float64)
+        pairs[0] *= float(scale)
+        decays = torch.tensor(repulsion.constants.decays, dtype=torch.float64)
         self._add_pairs("pair_repulsion", [pairs.flatten(), amplitudes, decays], repulsion.envelope)
 
     def _add_pairs(self, name: str, parts: Sequence[Tensor], power: int) -> None:

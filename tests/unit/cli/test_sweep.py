@@ -77,6 +77,7 @@ def test_a_sweep_runs_every_combination(job, tmp_path, capsys):
     assert [float(value) for value in values] == [0.1, 0.01]
     page = (tmp_path / said["page"]).read_text(encoding="utf-8")
     assert page.count('<a href="') == 2
+    assert page.count("<h2>bound.value=") == 2
     assert "2 runs" in page
     assert not list(tmp_path.glob("runs/*/*.log"))
 

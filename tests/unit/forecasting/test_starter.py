@@ -57,6 +57,36 @@ def test_a_panel_with_empty_cells_is_started_with_their_number(tmp_path):
     assert data.grid.size == config.pod.rank == 2
 
 
+def stations(path):
+    """Write three stations as CF has them, with names of characters and a gap of two hours."""
+    values = np.stack([WAVE, -WAVE, 2 * WAVE], axis=1).astype(np.float32)
+    values[[50, 51], 1] = np.nan
+    data = xr.Dataset(
+        {
+            "t2m": (("time", "station"), values, {"units": "K", "coordinates": "lat lon"}),
+            "station_name": (
+                "station",
+                np.array([b"Oslo", b"Roma", b"Kyiv"]),
+                {"cf_role": "timeseries_id"},
+            ),
+            "lat": ("station", [60.0, 42.0, 50.0], {"units": "degrees_north"}),
+            "lon": ("station", [11.0, 12.0, 31.0], {"units": "degrees_east"}),
+        },
+        {"time": DAYS},
+        {"featureType": "timeSeries"},
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+def test_stations_of_cf_are_started_as_series_with_names(tmp_path):
+    stations(tmp_path / "stations.nc")
+    _, config, data = started(tmp_path / "stations.nc")
+    assert (config.data.variable, config.data.fill) == ("t2m", 2)
+    assert data.grid.station_name.values.tolist() == ["Oslo", "Roma", "Kyiv"]
+    with pytest.raises(DataError, match=r"1 of 3 series.*Roma.*data\.fill"):
+        read_field(config.data.model_copy(update={"fill": 0}))
+
+
 @pytest.mark.parametrize("group", ["", "fields/"])
 def test_a_plain_hdf5_file_is_started_with_the_guess_of_its_dims(tmp_path, group):
     field = WAVE[:, None, None] * np.random.default_rng(0).normal(size=(6, 8))

@@ -43,6 +43,14 @@ class TestPotentials(PotentialContract):
                 }
                 for lmax in (0, 3)
             },
+            "nequip_parity": {
+                "name": "nequip",
+                **models.get("nequip").example,
+                "lmax": 1,
+                "layers": 4,
+                "parity": True,
+                "species_scale": True,
+            },
         }
 
     def cutoffs(self, model):

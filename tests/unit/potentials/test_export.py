@@ -99,7 +99,7 @@ def mace(**settings):
 @torch.no_grad()
 def random_constants(model):
     model.shift.copy_(torch.tensor([-3.0, -1.0]))
-    model.scale.fill_(1.7)
+    model.scale.copy_(torch.tensor([1.7, 0.6]) if model.scale.ndim else torch.tensor(1.7))
     model.average_neighbours.fill_(20.0)
     return model.eval()
 
@@ -146,11 +146,17 @@ def test_mace_equals_the_model(settings, bound, variants, tmp_path):
         ({"layers": 1}, 1e-11),
         ({"lmax": 0}, 1e-11),
         ({"precision": "float32"}, 1e-5),
+        ({"parity": True, "layers": 6, "lmax": 1, "species_scale": True}, 1e-11),
+        ({"parity": True, "layers": 3, "repulsion_envelope": 6}, 1e-11),
     ],
 )
 def test_nequip_equals_the_model(settings, bound, variants, tmp_path):
     config = NequipConfig(**{**NequipConfig.example, **settings})
-    check_export(random_constants(config.build(["O", "H"])), config, bound, tmp_path)
+    model = random_constants(config.build(["O", "H"]))
+    if config.parity:  # strong messages, so that features of both parities count in the forces
+        for layer in model.layers:
+            layer.convolution.radial.weight[-1].data *= 20
+    check_export(model, config, bound, tmp_path)
 
 
 SE_ATTEN = {

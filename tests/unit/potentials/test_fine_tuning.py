@@ -199,7 +199,9 @@ def test_bad_settings_are_refused(model, start, message, source):
     ("name", "fix"),
     [
         ("graph.pb", r"dp convert-backend graph\.pb graph\.dp"),
-        ("small.nequip.zip", "weights of nequip are not read"),
+        ("small.nequip.zip", r"start\.path=best\.ckpt .*, from which small\.nequip\.zip was made"),
+        ("small.nequip.pt2", r"start\.path=best\.ckpt .*, from which small\.nequip\.pt2 was made"),
+        ("other.ckpt", "not a checkpoint of nequip-train"),
         ("foundation.model", r"convert_mace foundation\.model foundation\.pt"),
         ("checkpoint.pt", "deepmd-kit: dp freeze, then dp convert-backend"),
     ],

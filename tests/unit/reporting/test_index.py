@@ -40,3 +40,12 @@ def test_an_index_without_runs_and_one_with_a_table(tmp_path):
     assert "Sweep" in page
     assert "Evaluated" not in page
     assert "(K)" in page
+
+
+def test_runs_of_one_workflow_are_told_apart_by_their_names(tmp_path):
+    verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence")
+    runs = [run(tmp_path, f"w{i}", verdict=verdict) for i in range(2)]
+    names = ["training.seed=1", "training.seed=2"]
+    page = write_index(tmp_path / "a.html", runs, {}, names=names).read_text()
+    assert re.findall(r'<th scope="row">(.*?)<', page) == names
+    assert re.findall(r"<h2>(.*?)<", page) == names

@@ -19,14 +19,14 @@ static void stored_rows(const state *s, bench *b, int layer, real *a) {
 static void outputs(const state *s, bench *b, int layer, const real *a, real *out) {
   const stk_layer *at = LAYERS + layer;
   const void *const *weights = s->common.model->arrays;
-  const int rows = (at->lmax_out + 1) * (at->lmax_out + 1);
+  const int rows = (at->last_out + 1) * (at->last_out + 1);
   memset(out, 0, b->nodes * rows * C * sizeof(real));
   memset(b->product, 0, b->nodes * rows * C * sizeof(real));
   at->product(T, C, b->species_ptr, b->species_order, a, weights[at->contraction], b->product, 1);
-  mix(b->nodes, at->lmax_out, NULL, b->product, rows, weights[at->mix], out, rows);
+  mix(b->nodes, at->last_out, NULL, b->product, rows, weights[at->mix], out, rows);
   if (!at->residual) return;
   if (layer)
-    mix_species(b->species_ptr, b->species_list, at->lmax_kept,
+    mix_species(b->species_ptr, b->species_list, at->last_kept,
                 s->x[layer] + b->first * HIDDEN * C, HIDDEN, weights[at->shortcut], out, rows, 1);
   else
     for (int64_t k = 0; k < b->nodes; k++) {
@@ -53,8 +53,8 @@ static void density_back(bench *b, const real *a, const real *ga, real *gsums) {
 static void outputs_back(state *s, bench *b, int layer, const real *a) {
   const stk_layer *at = LAYERS + layer;
   const void *const *weights = s->common.model->arrays;
-  const int rows = (at->lmax_out + 1) * (at->lmax_out + 1);
-  mix_back(b->nodes, at->lmax_out, NULL, b->gout, rows, weights[at->mix_t], b->gproduct, rows, 0);
+  const int rows = (at->last_out + 1) * (at->last_out + 1);
+  mix_back(b->nodes, at->last_out, NULL, b->gout, rows, weights[at->mix_t], b->gproduct, rows, 0);
   memset(b->ga, 0, b->nodes * HARMONICS * C * sizeof(real));
   at->product_back(T, C, b->species_ptr, b->species_order, a, weights[at->contraction], b->gproduct,
                    b->ga, 1);
@@ -65,7 +65,7 @@ static void outputs_back(state *s, bench *b, int layer, const real *a) {
     mix_species(b->species_ptr, b->species_list, STK_LMAX, b->ga, HARMONICS,
                 weights[at->shortcut_t], sums, HARMONICS, 0);
   } else if (layer) {
-    mix_species(b->species_ptr, b->species_list, at->lmax_kept, b->gout, rows,
+    mix_species(b->species_ptr, b->species_list, at->last_kept, b->gout, rows,
                 weights[at->shortcut_t], s->dx[layer] + b->first * HIDDEN * C, HIDDEN, 0);
   }
   if (at->has_density) density_back(b, a, b->ga, sums);

@@ -7,8 +7,8 @@
    contributions to senders' gradients are summed in the order of the blocks, so the bits do not
    depend on the number of threads.
 
-   Rows are (components, C): features of a node, all degrees in order, channels last. A driver
-   defines `messages`, `outputs` and `outputs_back`, and settings.h has STK_STORED, the number of
+   Rows are (components, C): features of a node, all irreps in order, channels last; DEGREES has the
+   degree of each irrep. A driver defines `messages`, `outputs` and `outputs_back`, and settings.h has STK_STORED, the number of
    rows that it stores for the backward pass of a layer. */
 #ifndef STK_MESSAGE_PASSING_H
 #define STK_MESSAGE_PASSING_H
@@ -23,7 +23,7 @@
 
 enum {
   T = STK_NUM_SPECIES, C = STK_CHANNELS, LAST = STK_LAYERS - 1,
-  HARMONICS = (STK_LMAX + 1) * (STK_LMAX + 1), HIDDEN = (STK_LMAX_HIDDEN + 1) * (STK_LMAX_HIDDEN + 1),
+  HARMONICS = (STK_LMAX + 1) * (STK_LMAX + 1), HIDDEN = STK_HIDDEN,
   TARGET = 768, MOST = 2048, /* edges of a block: target, and limit of one receiver */
   NODES = 64                 /* largest number of receivers of a block */
 };
@@ -54,8 +54,8 @@ typedef void stk_contract_back(int64_t species, int64_t channels, const int64_t 
                                real *gx, int64_t threads);
 typedef struct {
   int weights, rows, width; /* of an edge; segments of a message; values in a sender's row */
-  int lmax_out, lmax_kept, residual, readout_width;
-  int copies[8]; /* segments of each degree */
+  int last_out, last_kept, residual, readout_width; /* last irrep of the output, of the shortcut */
+  int copies[8]; /* segments of each irrep */
   /* Numbers of arrays; those of a kind of layer that the model lacks are 0 and not read. */
   int up, up_t, down, down_t, shortcut, shortcut_t, contraction, mix, mix_t, readout, table;
   int gates, gates_t, gates_shortcut, gates_shortcut_t, density;
@@ -115,34 +115,36 @@ static void gemm(int64_t n, const int32_t *list, const real *a, int64_t lda, con
 #undef ROW_OF
 }
 
-/* Mix channels within each degree 0..lmax; the `copies` segments of a degree are contiguous. */
-static void mix(int64_t n, int lmax, const int *copies, const real *x, int64_t rows_x,
+/* Mix channels within each irrep up to `last`; the `copies` segments of an irrep are contiguous. */
+static void mix(int64_t n, int last, const int *copies, const real *x, int64_t rows_x,
                 const real *w, real *out, int64_t rows_out) {
-  int at = 0;
-  for (int l = 0; l <= lmax; l++)
-    for (int copy = 0; copy < (copies ? copies[l] : 1); copy++, w += C * C, at += 2 * l + 1)
+  int at = 0, to = 0;
+  for (int k = 0; k <= last; to += 2 * DEGREES[k++] + 1)
+    for (int copy = 0, l = DEGREES[k]; copy < (copies ? copies[k] : 1);
+         copy++, w += C * C, at += 2 * l + 1)
       for (int m = 0; m <= 2 * l; m++)
-        gemm(n, NULL, x + (at + m) * C, rows_x * C, w, out + (l * l + m) * C, rows_out * C, copy);
+        gemm(n, NULL, x + (at + m) * C, rows_x * C, w, out + (to + m) * C, rows_out * C, copy);
 }
 
 /* The transpose: gradients of x from those of out; w holds the transposed matrices. */
-static void mix_back(int64_t n, int lmax, const int *copies, const real *g, int64_t rows_g,
+static void mix_back(int64_t n, int last, const int *copies, const real *g, int64_t rows_g,
                      const real *w, real *gx, int64_t rows_x, int add) {
-  int at = 0;
-  for (int l = 0; l <= lmax; l++)
-    for (int copy = 0; copy < (copies ? copies[l] : 1); copy++, w += C * C, at += 2 * l + 1)
+  int at = 0, from = 0;
+  for (int k = 0; k <= last; from += 2 * DEGREES[k++] + 1)
+    for (int copy = 0, l = DEGREES[k]; copy < (copies ? copies[k] : 1);
+         copy++, w += C * C, at += 2 * l + 1)
       for (int m = 0; m <= 2 * l; m++)
-        gemm(n, NULL, g + (l * l + m) * C, rows_g * C, w, gx + (at + m) * C, rows_x * C, add);
+        gemm(n, NULL, g + (from + m) * C, rows_g * C, w, gx + (at + m) * C, rows_x * C, add);
 }
 
 /* Mix by the weights of each node's species; `ptr` and `list` have the nodes by species. */
-static void mix_species(const int64_t *ptr, const int32_t *list, int lmax, const real *x,
+static void mix_species(const int64_t *ptr, const int32_t *list, int last, const real *x,
                         int64_t rows_x, const real *w, real *out, int64_t rows_out, int add) {
-  for (int l = 0; l <= lmax; l++)
+  for (int k = 0, at = 0; k <= last; at += 2 * DEGREES[k++] + 1)
     for (int t = 0; t < T; t++, w += C * C)
-      for (int m = 0; m <= 2 * l; m++)
-        gemm(ptr[t + 1] - ptr[t], list + ptr[t], x + (l * l + m) * C, rows_x * C, w,
-             out + (l * l + m) * C, rows_out * C, add);
+      for (int m = at; m <= at + 2 * DEGREES[k]; m++)
+        gemm(ptr[t + 1] - ptr[t], list + ptr[t], x + m * C, rows_x * C, w, out + m * C,
+             rows_out * C, add);
 }
 
 /* ---- state ---- */
@@ -335,12 +337,12 @@ static double activation(double z, double *slope) {
   return *slope = sigmoid * (1 + z * (1 - sigmoid)), z * sigmoid;
 }
 
-/* Add the energy of a node's scalars x (C) and, times the model's scale, its gradient to g. */
-static double readout(const state *s, int layer, const real *x, real *g) {
+/* Add the energy of a node's scalars x (C) and, times its species' scale, its gradient to g. */
+static double readout(const state *s, int layer, int species, const real *x, real *g) {
   const stk_layer *at = LAYERS + layer;
   if (!at->reads_out) return 0;
   const real *w = s->common.model->arrays[at->readout];
-  const double scale = *(const double *)STK_WEIGHTS(s->common.model, scale);
+  const double scale = ((const double *)STK_WEIGHTS(s->common.model, scale))[species];
   double energy = 0;
   if (!at->readout_width) {
     for (int c = 0; c < C; c++) energy += (double)w[c] * x[c], g[c] += (real)(scale * w[c]);
@@ -409,10 +411,12 @@ static void forward_block(state *s, bench *b, int layer) {
   real unused[C] = {0};
   messages(s, b, layer, a);
   outputs(s, b, layer, a, x);
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      s->common.energy[b->first + k] += readout(s, layer, x + k * HIDDEN * C, unused);
-  mix(b->nodes, STK_LMAX_HIDDEN, NULL, x, HIDDEN, s->common.model->arrays[next->up],
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    if (species >= 0)
+      s->common.energy[b->first + k] += readout(s, layer, species, x + k * HIDDEN * C, unused);
+  }
+  mix(b->nodes, STK_LAST_HIDDEN, NULL, x, HIDDEN, s->common.model->arrays[next->up],
       s->u[layer + 1] + b->first * HIDDEN * C, HIDDEN);
 }
 
@@ -421,9 +425,11 @@ static void last_block(state *s, bench *b) {
   messages(s, b, LAST, b->a);
   outputs(s, b, LAST, b->a, b->x);
   memset(b->gout, 0, b->nodes * C * sizeof(real));
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      s->common.energy[b->first + k] += readout(s, LAST, b->x + k * C, b->gout + k * C);
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    if (species >= 0)
+      s->common.energy[b->first + k] += readout(s, LAST, species, b->x + k * C, b->gout + k * C);
+  }
   backward(s, b, LAST, b->a);
 }
 
@@ -433,11 +439,13 @@ static void backward_block(state *s, bench *b, int layer) {
   const int64_t first = b->first * HIDDEN * C;
   edge_values(s, b, layer);
   memcpy(b->gout, s->dx[layer + 1] + first, b->nodes * HIDDEN * C * sizeof(real));
-  mix_back(b->nodes, STK_LMAX_HIDDEN, NULL, s->du[layer + 1] + first, HIDDEN,
+  mix_back(b->nodes, STK_LAST_HIDDEN, NULL, s->du[layer + 1] + first, HIDDEN,
            s->common.model->arrays[next->up_t], b->gout, HIDDEN, 1);
-  for (int64_t k = 0; k < b->nodes; k++)
-    if (s->common.graph.species[b->first + k] >= 0)
-      readout(s, layer, s->x[layer + 1] + first + k * HIDDEN * C, b->gout + k * HIDDEN * C);
+  for (int64_t k = 0; k < b->nodes; k++) {
+    const int species = s->common.graph.species[b->first + k];
+    const real *x = s->x[layer + 1] + first + k * HIDDEN * C;
+    if (species >= 0) readout(s, layer, species, x, b->gout + k * HIDDEN * C);
+  }
   backward(s, b, layer, s->a[layer] + b->first * STK_STORED * C);
 }
 
