@@ -33,7 +33,7 @@ from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.step_input import numbers_of, times_from, within
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.unfamiliar import checked
-from scitoolkit.emulation.variables import STEP, Layout
+from scitoolkit.emulation.variables import STEP, Layout, Variable
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.dates import moved, of_one_kind
 from scitoolkit.io.facts import is_dates
@@ -136,7 +136,7 @@ def predict_file(
         emulator = with_draws(emulator, config)
         before = config.data.samples_before
         first, outputs_at = (0, ahead) if rolled else (before, _valid(data, until, lead)[before:])
-        variables = _variables(emulator.layout)
+        variables = _variables(trained)
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
         pieces = [
@@ -304,12 +304,23 @@ def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[
     ]
 
 
-def _variables(layout: Layout) -> dict[str, StreamedVariable]:
+def _variables(trained: Trained) -> dict[str, StreamedVariable]:
+    layout, facts = trained.model.layout, trained.facts
+
+    def attributes(variable: Variable) -> dict[str, str]:
+        stated = facts.var(variable.name) if facts else None
+        out = {
+            "units": variable.units,
+            "long_name": variable.long_name,
+            "standard_name": stated.standard_name if stated else "",
+        }
+        return {name: text for name, text in out.items() if text}
+
     return {
         v.name: StreamedVariable(
             v.dims,
             v.shape,
-            {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+            attributes(v),
             fill_value=float("nan") if layout.mask and v.is_field else None,
         )
         for v in layout.outputs

@@ -180,11 +180,12 @@ class Campaign:
         import xarray as xr
 
         dim, rows = self.options.sample_dim, int(self.index.bounds[1])
+        stated = "units", "long_name", "standard_name"
         variables = {
             c.name: (
                 (dim, *c.dims),
                 np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
-                {k: v for k in ("units", "long_name") if (v := getattr(c.array, k))},
+                {k: v for k in stated if (v := getattr(c.array, k))},
             )
             for c in self.channels.values()
         }
@@ -300,7 +301,9 @@ def _shifted(channels: Mapping[str, Channel], offsets: Mapping[str, float]) -> d
             raise DataError("the variable is not read", where=f"offsets, {name}", allowed=names)
         for c in own:
             text = f"{c.array.long_name or name} minus {offset!r}"
-            shifted[c.name] = replace(c, array=replace(c.array, offset=offset, long_name=text))
+            # Less a number, the values are no longer the quantity of the standard name.
+            array = replace(c.array, offset=offset, long_name=text, standard_name="")
+            shifted[c.name] = replace(c, array=array)
     return shifted
 
 

@@ -79,6 +79,7 @@ class Array:
         long_name: as stated in the file.
         centring: how each axis is read at the centres of cells; empty if all are as stored.
         offset: number that is subtracted from the values.
+        standard_name: of CF, as stated in the file.
     """
 
     path: str
@@ -88,6 +89,7 @@ class Array:
     long_name: str = ""
     centring: tuple[Centring | None, ...] = ()
     offset: float = 0.0
+    standard_name: str = ""
 
     def size(self, role: str) -> int | None:
         """Return the extent of the axis with a role; None without such an axis."""
@@ -169,4 +171,5 @@ def array_of(
         tuple(roles),
         str(stored.attrs.get("units", "")) if units is None else units,
         str(stored.attrs.get("long_name", "")),
+        standard_name=str(stored.attrs.get("standard_name", "")),
     )

@@ -7,13 +7,15 @@ import xarray as xr
 
 from scitoolkit import api
 
+ABOUT = {"units": "m", "standard_name": "sea_surface_height_above_geoid", "long_name": "level"}
+
 
 def test_latitudes_over_two_dims_are_those_of_the_file(job, tmp_path):
     shape, dims = (24, 8, 6), ("time", "eta_rho", "xi_rho")
     lat = np.linspace(30, 32, 8)[:, None] + 0.1 * np.arange(6)
     zeta = np.random.default_rng(0).normal(size=shape).astype("f4")
     data = xr.Dataset(
-        {"zeta": (dims, zeta, {"units": "m"}), "h": (dims[1:], np.full(shape[1:], 9.0))},
+        {"zeta": (dims, zeta, ABOUT), "h": (dims[1:], np.full(shape[1:], 9.0))},
         {
             "time": ("time", np.arange(24.0), {"units": "hours since 2000-01-01"}),
             "lat_rho": (dims[1:], lat, {"units": "degrees_north"}),
@@ -31,6 +33,7 @@ def test_latitudes_over_two_dims_are_those_of_the_file(job, tmp_path):
     )
     path = api.predict(api.train(config).path, tmp_path / "roms.nc", tmp_path / "out.nc", steps=2)
     with xr.open_dataset(path) as predicted:
+        assert {name: predicted.zeta.attrs[name] for name in ABOUT} == ABOUT
         assert set(predicted.coords) == {"time", "lat_rho", "lon_rho"}
         np.testing.assert_array_equal(predicted.zeta.lat_rho, lat)
         assert predicted.lon_rho.attrs["units"] == "degrees_east"
