@@ -65,6 +65,8 @@ test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/tracker
 	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
 	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
+	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/potentials/test_nequip_weights.py \
+	  -k "equals_nequip or product_of_options"
 	$(PEERS)/teachers/bin/python -m pytest tests/unit/generators/test_external_teachers.py
 	$(PEERS)/clusters/bin/python -m pytest tests/unit/search/test_clusters.py \
 	  tests/unit/generators/test_job.py tests/unit/deploy/test_ray_serve.py \
