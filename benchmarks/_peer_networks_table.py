@@ -16,7 +16,7 @@ PROBLEMS = {
     "shallow_water": "shallow water, sphere",
 }
 MODELS = {
-    "scitoolkit": "scitoolkit: `fno` in one dim, `unet` with `patch: 2` in two",
+    "scitoolkit": "scitoolkit: `fno` with AdamW (first and last), `unet` with `patch: 2`",
     "fno": "neuraloperator FNO",
     "tfno": "neuraloperator TFNO",
     "unet_classic": "the Well's U-Net",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,21 +91,27 @@ class NequipCheckpoint:
     where: str
 
 
-def open_nequip(path: Path | str) -> NequipCheckpoint:
+def open_nequip(path: Path | str, started: Sequence[str] = ()) -> NequipCheckpoint:
     """Return the model of a checkpoint; pickled code is never executed.
 
     The weights are those that nequip evaluates: the moving average (EMA) where there is one.
+
+    Args:
+        path: `.ckpt` file.
+        started: checkpoints whose trainings start, one from the next, from this one.
 
     Raises:
         DataError: not a checkpoint of nequip-train, or a model with an option that the network
             here does not have.
     """
     where = str(path)
+    if where in started:
+        raise DataError("the training of this checkpoint starts from itself", where=where)
     checkpoint = _load(Path(path))
     try:
         hyper = checkpoint["hyper_parameters"]
         _check_training(checkpoint, hyper["info_dict"], where)
-        settings = _settings(hyper["model"], where)
+        settings = _settings(hyper["model"], [*started, where])
         held = checkpoint["state_dict"]
         state = {
             name.removeprefix(PREFIX): value
@@ -113,7 +119,10 @@ def open_nequip(path: Path | str) -> NequipCheckpoint:
             if name.startswith(PREFIX) and isinstance(value, Tensor)
         }
         _take_average(state, held, settings, where)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (
+        *(KeyError, TypeError, ValueError, AttributeError, IndexError),
+        RecursionError,  # a configuration inside itself
+    ) as error:
         raise DataError(
             f"damaged or of another program ({type(error).__name__}: {error})",
             where=where,
@@ -172,20 +181,25 @@ def _check_training(checkpoint: Mapping[str, Any], info: Mapping[str, Any], wher
         )
 
 
-def _settings(model: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _settings(model: Mapping[str, Any], started: Sequence[str]) -> dict[str, Any]:
     """Return the settings of a model, with defaults.
+
+    Args:
+        model: configuration of it.
+        started: as in `open_nequip`, the file itself at the end.
 
     Raises:
         DataError: an option is unknown, or has a value that is not supported.
     """
+    where = started[-1]
     builder = str(model["_target_"]).rpartition(".")[2]
     if builder == "modify":
         for row in model["modifiers"]:
             if row["modifier"] not in KERNELS:
                 raise unsupported("modifiers", row["modifier"], ", ".join(KERNELS), where)
-        return _settings(model["model"], where)
+        return _settings(model["model"], started)
     if builder == "ModelFromCheckpoint":  # a fine-tuning by nequip, with the model of its start
-        return open_nequip(model["checkpoint_path"]).settings
+        return open_nequip(str(model["checkpoint_path"]), started).settings
     if builder not in BUILDERS:
         raise unsupported("_target_", model["_target_"], ", ".join(BUILDERS), where)
     defaults = DEFAULTS | dict.fromkeys(TRAINED, False)

@@ -225,6 +225,23 @@ def test_a_model_behind_kernels_or_a_fine_tuning_of_nequip_is_read(tmp_path):
         read_nequip(_changed(tmp_path, scale))
 
 
+def test_a_training_that_starts_from_itself_is_refused(tmp_path):
+    def own_path(held):
+        held["hyper_parameters"]["model"] = {
+            "_target_": "nequip.model.ModelFromCheckpoint",
+            "checkpoint_path": str(tmp_path / "changed.ckpt"),
+        }
+
+    def own_model(held):
+        model = {"_target_": "nequip.model.modify", "modifiers": []}
+        held["hyper_parameters"]["model"] = model | {"model": model}
+        model["model"] = model
+
+    for change, message in ((own_path, "starts from itself"), (own_model, "RecursionError")):
+        with pytest.raises(DataError, match=message):
+            read_nequip(_changed(tmp_path, change))
+
+
 def test_every_tensor_of_a_checkpoint_matters(tmp_path):
     """Without any one of the tensors the model is refused; none is passed over."""
     held = _held(np.load(GOLDEN / "nequip_options.npz"), "parity")
