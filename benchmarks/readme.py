@@ -14,64 +14,66 @@ from pathlib import Path
 from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent))
-import _ablation_table
-import _baselines_table
-import _batch_table
-import _calendars_table
-import _containers_table
-import _exchange_table
-import _field_models_table
-import _gpu_table
-import _memory_table
-import _mesh_attention_table
-import _mesh_table
-import _offload_table
-import _peer_networks_table
-import _potentials_table
-import _products_table
-import _quantities_table
-import _rank_table
-import _readers_table
-import _relations_table
-import _rivals_table
-import _s_step_table
-import _scaling_table
-import _second_order_table
-import _sizes_table
-import _speed_table
-import _wire_table
 from _headlines import HEADLINES, HEADS, LOST_HEADS, OLD, gains, lost_rows, pooled, row, winner
 from _headlines import measured as measured_where
 from _stored import ROOT, between, stored
+from page_tables import (
+    ablation,
+    baselines,
+    batch,
+    calendars,
+    containers,
+    exchange,
+    field_models,
+    gpu,
+    memory,
+    mesh,
+    mesh_attention,
+    offload,
+    peer_networks,
+    potentials,
+    products,
+    quantities,
+    rank,
+    readers,
+    relations,
+    rivals,
+    s_step,
+    scaling,
+    second_order,
+    sizes,
+    speed,
+    wire,
+)
 
 TABLES = (
-    _products_table,
-    _ablation_table,
-    _sizes_table,
-    _readers_table,
-    _relations_table,
-    _second_order_table,
-    _rivals_table,
-    _exchange_table,
-    _s_step_table,
-    _speed_table,
-    _memory_table,
-    _mesh_attention_table,
-    _mesh_table,
-    _wire_table,
-    _batch_table,
-    _calendars_table,
-    _quantities_table,
-    _containers_table,
-    _scaling_table,
-    _offload_table,
-    _potentials_table,
-    _rank_table,
-    _field_models_table,
-    _peer_networks_table,
-    _baselines_table,
-    _gpu_table,
-    _gpu_table.README,
+    products,
+    ablation,
+    sizes,
+    readers,
+    relations,
+    second_order,
+    rivals,
+    exchange,
+    s_step,
+    speed,
+    memory,
+    mesh_attention,
+    mesh,
+    wire,
+    batch,
+    calendars,
+    quantities,
+    containers,
+    scaling,
+    offload,
+    potentials,
+    rank,
+    field_models,
+    peer_networks,
+    baselines,
+    gpu,
+    gpu.README,
 )
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
