@@ -47,6 +47,9 @@ CONFIGS = {
     "mace": MaceConfig(lmax=2, lmax_hidden=1, correlation=2, **MACE),
     "mace_density": MaceConfig(lmax=1, correlation=2, density=True, first_density=True, **MACE),
     "nequip": NequipConfig(lmax=1, layers=3, **MACE),
+    "nequip_parity": NequipConfig(
+        lmax=1, layers=3, parity=True, species_scale=True, repulsion_envelope=6, **MACE
+    ),
     "deep_potential": SeE2AConfig(fitting=[8], zbl={}, precision="float64", **SE_E2_A),
     "se_atten": DeepPotentialConfig(descriptors=[SE_ATTEN], fitting=[8]),
     "several_descriptors": DeepPotentialConfig(
