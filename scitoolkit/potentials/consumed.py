@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
@@ -132,3 +137,34 @@ def refuse_unread(unread: list[str], where: str, allowed: str) -> None:
         where=where,
         allowed=allowed,
     )
+
+
+def load_tensors(path: Path | str, fix: str) -> Any:
+    """Return what a file of `torch.save` holds; pickled code is never executed.
+
+    Args:
+        path: file.
+        fix: what to do with a file of another kind, for the error.
+
+    Raises:
+        DataError: no such file, a damaged file, or one that contains code.
+    """
+    where = str(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise DataError("no such file", where=where) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
+            raise
+        raise DataError("a damaged file of tensors", where=where, fix=fix) from None
+    except pickle.UnpicklingError as error:
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        raise DataError(
+            "not a file of tensors"
+            + (f": it contains {code[1]}, and pickled code is not executed" if code else ""),
+            where=where,
+            fix=fix,
+        ) from None
+    except (RuntimeError, EOFError, LookupError, TypeError, ValueError, AttributeError):
+        raise DataError("a damaged file of tensors, or not one", where=where, fix=fix) from None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.potentials.consumed import load_tensors
 from scitoolkit.potentials.equivariant.layers import ACTIVATIONS
 from scitoolkit.potentials.peers.convert_mace import FORMAT, describe
 
@@ -119,21 +117,8 @@ def open_mace(
     if isinstance(source, Mapping):
         return source, given, "state dict"
     where = str(source)
-    try:
-        held = torch.load(source, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError("no such file", where=where) from None
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
-            raise
-        raise DataError("a damaged file of tensors", where=where, fix=CONVERT) from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, TypeError, ValueError):
-        raise DataError(
-            "not a file of tensors; a .model file of mace-torch is pickled code, which is not "
-            "executed",
-            where=where,
-            fix=f"in mace-torch's environment: {CONVERT}",
-        ) from None
+    # a .model file of mace-torch is pickled code
+    held = load_tensors(source, f"in mace-torch's environment: {CONVERT}")
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise DataError(
             "not written by convert_mace",

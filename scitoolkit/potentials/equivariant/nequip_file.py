@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.potentials.consumed import load_tensors
 
 OLDEST, NEWEST = (0, 17), (0, 19)  # versions of nequip with these settings and this arithmetic
 PREFIX = "model.sole_model.model.func."
@@ -119,10 +117,8 @@ def open_nequip(path: Path | str, started: Sequence[str] = ()) -> NequipCheckpoi
             if name.startswith(PREFIX) and isinstance(value, Tensor)
         }
         _take_average(state, held, settings, where)
-    except (
-        *(KeyError, TypeError, ValueError, AttributeError, IndexError),
-        RecursionError,  # a configuration inside itself
-    ) as error:
+    # RecursionError: a configuration inside itself
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(
             f"damaged or of another program ({type(error).__name__}: {error})",
             where=where,
@@ -134,27 +130,7 @@ def open_nequip(path: Path | str, started: Sequence[str] = ()) -> NequipCheckpoi
 
 def _load(path: Path) -> dict[str, Any]:
     where = str(path)
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError("no such file", where=where) from None
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
-            raise
-        raise DataError("a damaged file of tensors", where=where, fix=CHECKPOINT) from None
-    except pickle.UnpicklingError as error:
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        raise DataError(
-            "not a file of tensors and settings"
-            + (f": it contains {code[1]}, and pickled code is not executed" if code else ""),
-            where=where,
-            allowed="a checkpoint of nequip-train",
-            fix=CHECKPOINT,
-        ) from None
-    except (RuntimeError, EOFError, LookupError, TypeError, ValueError, AttributeError):
-        raise DataError(
-            "a damaged file, or not one of tensors and settings", where=where, fix=CHECKPOINT
-        ) from None
+    held = load_tensors(path, CHECKPOINT)
     if not isinstance(held, dict) or not {"hyper_parameters", "state_dict"} <= held.keys():
         raise DataError("not a checkpoint of nequip-train", where=where, fix=CHECKPOINT)
     return held
