@@ -364,10 +364,12 @@ def _variable(
         step = Conversion(trained.name, "transpose", dims=order)
         names = ", ".join(trained.dims), ", ".join(found.dims)
         out.append(Difference(level, key, f"dims ({names[0]})", f"dims ({names[1]})", "", step))
-    names = trained.standard_name, found.standard_name
-    if all(names) and names[0] != names[1]:
-        before, here = (f"standard_name {n}" for n in names)
-        out.append(Difference("warning", key, before, here))
+    for name in ("standard_name", "cell_methods", "positive"):
+        stated = getattr(trained, name), getattr(found, name)
+        if all(stated) and stated[0].lower() != stated[1].lower():
+            # With the other direction the sign of every value is wrong.
+            worst: Level = "error" if name == "positive" else "warning"
+            out.append(Difference(worst, key, f"{name} {stated[0]}", f"{name} {stated[1]}"))
     return out + _unit(key, trained, found, accepts)
 
 

@@ -128,6 +128,8 @@ class Var:
         dims: its dims in the order of the file.
         role: its use: input, output, forcing, label, node, edge; "" if not stated.
         standard_name: CF standard name.
+        cell_methods: CF method along time (`time: mean`), "" if not stated.
+        positive: direction in which a flux counts as positive, `up` or `down`; "" if not stated.
         constant: whether it never changes in the training data.
         change: typical change in a step, None if not measured.
         magnitude: typical absolute value, None if not measured.
@@ -140,6 +142,8 @@ class Var:
     dims: tuple[str, ...] = ()
     role: str = ""
     standard_name: str = ""
+    cell_methods: str = ""
+    positive: str = ""
     constant: bool = False
     change: float | None = None
     magnitude: float | None = None
@@ -230,6 +234,17 @@ class DataFacts:
     def var(self, name: str) -> Var | None:
         """Return the variable of a name."""
         return next((v for v in self.variables if v.name == name), None)
+
+    def meaning(self, name: str) -> dict[str, str]:
+        """Return the CF attributes of a variable but its unit, for predictions of it.
+
+        Example:
+            >>> DataFacts((Var("t", "K", cell_methods="time: mean"),)).meaning("t")
+            {'cell_methods': 'time: mean'}
+        """
+        variable = self.var(name)
+        stated = "standard_name", "cell_methods", "positive"
+        return {key: text for key in stated if (text := getattr(variable, key, ""))}
 
     def with_values(self, variables: Mapping[str, Mapping[str, Any]]) -> DataFacts:
         """Return the facts with measured ones: `constant`, `change`, `magnitude` by variable."""

@@ -308,13 +308,9 @@ def _variables(trained: Trained) -> dict[str, StreamedVariable]:
     layout, facts = trained.model.layout, trained.facts
 
     def attributes(variable: Variable) -> dict[str, str]:
-        stated = facts.var(variable.name) if facts else None
-        out = {
-            "units": variable.units,
-            "long_name": variable.long_name,
-            "standard_name": stated.standard_name if stated else "",
-        }
-        return {name: text for name, text in out.items() if text}
+        out = {"units": variable.units, "long_name": variable.long_name}
+        stated = {name: text for name, text in out.items() if text}
+        return stated | (facts.meaning(variable.name) if facts else {})
 
     return {
         v.name: StreamedVariable(

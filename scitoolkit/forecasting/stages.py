@@ -321,6 +321,10 @@ def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) 
         forecast["valid_time"].encoding.update(encoding)
     if "units" in data.times.attrs:  # times that are plain numbers
         forecast["valid_time"].attrs["units"] = data.times.attrs["units"]
+    facts = file.trained or DataFacts()
+    for name, values in forecast.items():
+        named = str(name).removesuffix("_low").removesuffix("_high")
+        values.attrs.update(facts.meaning(named))
     return forecast.assign_attrs(title=f"forecast of {data.name}")
 
 

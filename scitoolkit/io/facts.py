@@ -18,6 +18,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit, stated_unit
 from scitoolkit.io.calendar_steps import calendar_steps
+from scitoolkit.io.meanings import meaning_of
 from scitoolkit.io.roles import roles_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def of_dataset(dataset: xr.Dataset, names: Iterable[str]) -> DataFacts:
             stated_unit(dataset[name].attrs),
             _KINDS.get(dataset[name].dtype.kind, "other"),
             tuple(map(str, dataset[name].dims)),
-            standard_name=str(dataset[name].attrs.get("standard_name", "")),
+            **meaning_of(dataset[name].attrs),
         )
         for name in dict.fromkeys(names)
     )

@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+MEANINGS = ("standard_name", "positive", "cell_methods")  # attributes
 _METHOD = re.compile(r"\b(?:time\w*|t): (?:\w+: )*(\w+)")
 
 
-def meaning_of(attributes: Mapping[str, Any]) -> dict[str, str]:
+def meaning_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return what attributes state: standard name, direction, and the method along time.
 
     Comments of a method, such as the interval of the program's own steps, are left out.

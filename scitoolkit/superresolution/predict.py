@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import xarray as xr
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.formats import StreamedVariable, writing_format
@@ -99,6 +100,7 @@ def stream(
     chunk: int = CHUNK,
     gains: WaveGains | None = None,
     about: Mapping[str, str] | None = None,
+    facts: DataFacts | None = None,
 ) -> Path:
     """Write the fields on the grid of `nodes` to HDF5/NetCDF4 (.h5, .nc) or Zarr (.zarr).
 
@@ -116,6 +118,7 @@ def stream(
         gains: spectral correction along a periodic dim, which `nodes` must fill evenly; it is not
             applied to `derived`.
         about: identification of model and file, stored with the parts.
+        facts: of the training data, whose CF attributes the fields get.
 
     Raises:
         DataError: parts of another prediction exist, nodes are outside the domain or not ascending,
@@ -169,7 +172,8 @@ def stream(
 
     with completed(parts, work) as writes:
         if writes:
-            header, variables = _coordinates(coarse, grids), _variables(coarse, names, grids)
+            header = _coordinates(coarse, grids)
+            variables = _variables(coarse, names, grids, facts or DataFacts())
             with open_writer(output, header, variables) as file:
                 for number in range(parts.count):
                     for k, values in parts.load(number).items():
@@ -197,7 +201,7 @@ def _coordinates(coarse: QueryableField, nodes: Sequence[Array]) -> xr.Dataset:
 
 
 def _variables(
-    coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array]
+    coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array], facts: DataFacts
 ) -> dict[str, StreamedVariable]:
     head = coarse.surrogate.header
     units = [*head.units, *[""] * (len(names) - len(head.units))]
@@ -206,7 +210,7 @@ def _variables(
         name: StreamedVariable(
             tuple(head.dims),
             shape,
-            {"units": unit} if unit else {},
+            ({"units": unit} if unit else {}) | facts.meaning(name),
             fill_value=None if coarse.valid is None else float("nan"),
         )
         for name, unit in zip(names, units, strict=True)

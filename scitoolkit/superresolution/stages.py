@@ -307,7 +307,7 @@ def predict_file(directory: Path, source: Path, output: Path) -> None:
         coarse = surrogate.coarse(dataset, str(source), valid)
         about = {"model": trained.folder.digest(), "file": identity(source)}
         gains = WaveGains.load(trained.folder.path)
-        stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)
+        stream(coarse, refined_nodes(coarse), output, gains=gains, about=about, facts=trained.facts)
     finally:
         close(data)
 

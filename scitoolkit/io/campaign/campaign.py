@@ -180,12 +180,11 @@ class Campaign:
         import xarray as xr
 
         dim, rows = self.options.sample_dim, int(self.index.bounds[1])
-        stated = "units", "long_name", "standard_name"
         variables = {
             c.name: (
                 (dim, *c.dims),
                 np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
-                {k: v for k in stated if (v := getattr(c.array, k))},
+                c.array.attributes(),
             )
             for c in self.channels.values()
         }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
+from scitoolkit.io.meanings import MEANINGS
 
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
 SPACE = ("x", "y", "z")
@@ -79,7 +80,7 @@ class Array:
         long_name: as stated in the file.
         centring: how each axis is read at the centres of cells; empty if all are as stored.
         offset: number that is subtracted from the values.
-        standard_name: of CF, as stated in the file.
+        standard_name, cell_methods, positive: of CF, as stated in the file.
     """
 
     path: str
@@ -90,6 +91,13 @@ class Array:
     centring: tuple[Centring | None, ...] = ()
     offset: float = 0.0
     standard_name: str = ""
+    cell_methods: str = ""
+    positive: str = ""
+
+    def attributes(self) -> dict[str, str]:
+        """Return what the file states about the values, as attributes."""
+        stated = "units", "long_name", *MEANINGS
+        return {name: text for name in stated if (text := getattr(self, name))}
 
     def size(self, role: str) -> int | None:
         """Return the extent of the axis with a role; None without such an axis."""
@@ -165,11 +173,12 @@ def array_of(
     path: str, stored: StoredArray, roles: Sequence[str], units: str | None = None
 ) -> Array:
     """Return the `Array` of a stored array with the given roles, and its unit by default."""
+    stated: dict[str, Any] = {name: str(stored.attrs.get(name, "")) for name in MEANINGS}
     return Array(
         path,
         stored.shape,
         tuple(roles),
         str(stored.attrs.get("units", "")) if units is None else units,
         str(stored.attrs.get("long_name", "")),
-        standard_name=str(stored.attrs.get("standard_name", "")),
+        **stated,
     )

@@ -149,7 +149,7 @@ class OpenCampaign:
             lazy = indexing.LazilyIndexedArray(
                 _SimulationArray(rows, campaign.index.blocks[simulation])
             )
-            attrs = {"units": rows.units} if rows.units else {}
+            attrs = campaign.arrays[path][0].array.attributes()
             variables[names[path]] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
         return self._dataset(simulation, variables)
 
@@ -174,7 +174,7 @@ class OpenCampaign:
                 one = whole.isel(at)
                 if channel.part:
                     one = one.real if channel.part == "real" else one.imag
-                one.attrs = {"units": rows.units} if rows.units else {}
+                one.attrs = channel.array.attributes()
                 variables[channel.name] = one
         made = self._dataset(simulation, variables)
         segment = int(np.flatnonzero(campaign.index.simulation == simulation)[0])

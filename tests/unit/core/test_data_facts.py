@@ -110,6 +110,19 @@ def test_another_standard_name_is_told():
     assert [d.level for d in compare(named, other)] == ["warning"]
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "level"),
+    [
+        ("cell_methods", ("time: mean", "time: maximum"), "warning"),
+        ("positive", ("up", "down"), "error"),  # every value has the other sign
+    ],
+)
+def test_another_method_is_told_and_another_sign_refused(name, values, level):
+    own, other = (with_variable(**{name: value}) for value in values)
+    assert compare(FACTS, other) == []  # unknown on one side
+    assert [d.level for d in compare(own, other)] == [level]
+
+
 def test_training_data_without_times_are_not_compared_with_dates():
     untimed = with_dim(TIME, kind="none", step=None)
     assert [d.level for d in compare(untimed, FACTS)] == ["warning"]

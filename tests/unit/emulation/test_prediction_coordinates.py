@@ -7,7 +7,12 @@ import xarray as xr
 
 from scitoolkit import api
 
-ABOUT = {"units": "m", "standard_name": "sea_surface_height_above_geoid", "long_name": "level"}
+ABOUT = {
+    "units": "m",
+    "standard_name": "sea_surface_height_above_geoid",
+    "long_name": "level",
+    "cell_methods": "time: mean",
+}
 
 
 def test_latitudes_over_two_dims_are_those_of_the_file(job, tmp_path):

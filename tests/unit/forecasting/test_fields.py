@@ -67,15 +67,17 @@ def forecast(job, run, path, out):
         return dataset.load()
 
 
-def test_times_that_are_numbers_keep_their_unit(file, tmp_path):
+def test_times_that_are_numbers_keep_their_unit_and_values_their_method(file, tmp_path):
     seconds = ("time", 0.5 * np.arange(STEPS), {"units": "s"})
     with xr.open_dataset(file, engine="h5netcdf") as dataset:
+        dataset["warm"].attrs["cell_methods"] = "time: mean (interval: 1 s)"
         dataset.assign_coords(time=seconds).to_netcdf(tmp_path / "s.nc", engine="h5netcdf")
     job, run, _ = job_on(tmp_path, config(tmp_path / "s.nc", variable="warm"))
     job.predict(run.path, tmp_path / "s.nc", tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf", decode_times=False) as out:
         assert out.valid_time.attrs["units"] == "s"
         assert out.valid_time.values[0] == 0.5 * STEPS
+        assert {out[name].attrs["cell_methods"] for name in ("warm", "warm_low")} == {"time: mean"}
 
 
 def test_several_variables_share_a_forecast_and_keep_their_units(file, tmp_path):

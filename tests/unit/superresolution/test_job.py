@@ -12,6 +12,7 @@ from prepared_crops import prepare, shape_of
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
+from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.parts import Parts
@@ -56,11 +57,12 @@ def test_a_streamed_file_equals_the_direct_query(coarse, tmp_path, suffix):
         tmp_path / f"out{suffix}",
         chunk=50,
         derived={"slope": "dif(u,x)", "residual": "dif(u,t) + speed*dif(u,x)"},
+        facts=DataFacts((Var("u", "m/s", standard_name="eastward_wind"),)),
     )
     options = {"engine": "zarr", "consolidated": False} if suffix == ".zarr" else {}
     with xr.open_dataset(path, **options) as found:
         assert found["u"].dims == ("t", "x")
-        assert found["u"].attrs["units"] == "m/s"
+        assert found["u"].attrs == {"units": "m/s", "standard_name": "eastward_wind"}
         points = np.stack(np.meshgrid(t, x, indexing="ij"), -1).reshape(-1, 2)
         assert np.allclose(found["u"].values.ravel(), coarse.query(points)[0, :, 0], atol=1e-6)
         step = np.array([0, 1e-3])
