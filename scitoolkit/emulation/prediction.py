@@ -586,19 +586,32 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
 
 
 def _curvilinear(emulator: AnyEmulator, data: Data) -> dict[str, xr.Variable]:
-    """Return latitudes and longitudes over two dims of the grid, as the first file has them."""
+    """Return latitudes and longitudes over two dims of the grid, as the first file has them.
+
+    Those stored for every time, as by WRF, are returned where they do not change.
+    """
     grid = [d for d in emulator.layout.grid if d not in data.dataset.coords]
     header = data.campaign.segments.header(0)
-    names = [
-        name
+    names = {
+        name: stored.dims[0] if timed else None
         for name, stored in header.variables.items()
-        if len(stored.dims) > 1
-        and set(stored.dims) <= set(grid)
+        for timed in [stored.dims[:1] == stored.dims[:-2] and stored.dims[0] not in grid]
+        for along in [stored.dims[timed:]]
+        if len(along) > 1
+        and set(along) <= set(grid)
         and role_by_metadata(stored.attrs) in ("latitude", "longitude")
-        and stored.shape == tuple(data.dataset.sizes[d] for d in stored.dims)
-    ]
+        and stored.shape[timed:] == tuple(data.dataset.sizes[d] for d in along)
+    }
     if not names:
         return {}
     with open_fields(header.path) as dataset:
-        read = [n for n in names if n in dataset.variables]
-        return {n: xr.Variable(v.dims, v.values, v.attrs) for n in read for v in [dataset[n]]}
+        out = {}
+        for name, time in names.items():
+            if name not in dataset.variables:
+                continue
+            places = dataset[name].variable
+            if time is not None and (places != places.isel({time: 0})).any():
+                continue
+            places = places if time is None else places.isel({time: 0})
+            out[name] = xr.Variable(places.dims, places.values, places.attrs)
+        return out
