@@ -595,7 +595,7 @@ def _curvilinear(emulator: AnyEmulator, data: Data) -> dict[str, xr.Variable]:
     names = {
         name: stored.dims[0] if timed else None
         for name, stored in header.variables.items()
-        for timed in [stored.dims[:1] == stored.dims[:-2] and stored.dims[0] not in grid]
+        for timed in [len(stored.dims) == 3 and stored.dims[0] not in grid]
         for along in [stored.dims[timed:]]
         if len(along) > 1
         and set(along) <= set(grid)

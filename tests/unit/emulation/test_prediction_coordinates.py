@@ -22,7 +22,7 @@ def test_latitudes_over_two_dims_are_those_of_the_file(job, tmp_path, stored):
     lat = np.linspace(30, 32, 8)[:, None] + 0.1 * np.arange(6)
     zeta = np.random.default_rng(0).normal(size=shape).astype("f4")
     data = xr.Dataset(
-        {"zeta": (dims, zeta, ABOUT), "h": (dims[1:], np.full(shape[1:], 9.0))},
+        {"zeta": (dims, zeta, ABOUT), "h": (dims[1:], np.full(shape[1:], 9.0)), "crs": 0},
         {
             "time": ("time", np.arange(24.0), {"units": "hours since 2000-01-01"}),
             "lat_rho": (dims[1:], lat, {"units": "degrees_north"}),
