@@ -12,7 +12,7 @@ import numpy as np
 
 from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile, ArrayStream
-from scitoolkit.graphs.targets import whole_numbers
+from scitoolkit.graphs.targets import real_numbers, whole_numbers
 
 Array = np.ndarray
 BLOCK = 1 << 20  # edges
@@ -66,7 +66,9 @@ class EdgeFile(ABC):
             # the edge that a user can look up, not a place in the block.
             ends = [self._nodes(a, first) for a in (block.source, block.target)]
             for name, values in (("edge_weight", block.weight), ("edge_attr", block.attr)):
-                if values is not None and not np.isfinite(values).all():
+                if values is None:
+                    continue
+                if not np.isfinite(real_numbers(name, values, str(self.path))).all():
                     bad = first + int(
                         np.argmin(np.isfinite(values).reshape(len(values), -1).all(1))
                     )

@@ -15,7 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.graphs import ugrid
 from scitoolkit.graphs.graph_set import ENCODINGS
 from scitoolkit.graphs.hetero import array_of, merged
-from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.graphs.targets import TARGETS, Target, TargetName, real_numbers, whole_numbers
 from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.numpy_file import DAMAGED
 
@@ -222,10 +222,7 @@ class Graph:
         refuse_marks(stored, f"{self.where or 'graph'}: x", LARGE)
 
     def _real(self, name: str, values: Any) -> Array:
-        """Return real numbers; complex ones would lose a part, and text is none."""
-        values = np.asarray(values)
-        if values.dtype.kind not in "biuf":
-            self._refuse(f"{name} of {values.dtype}", "real numbers")
+        values = real_numbers(name, values, self.where or "graph")
         # Only float64 stays: half precision and integers would otherwise decide the dtype of the
         # model.
         return values if values.dtype == np.float64 else values.astype(np.float32)

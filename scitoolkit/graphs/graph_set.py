@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.graphs.targets import TARGETS, Target, TargetName, real_numbers, whole_numbers
 from scitoolkit.io.familiar import LARGE, refuse_marks
 from scitoolkit.io.split import SPLITS
 
@@ -106,13 +106,13 @@ class StackedGraphs:
             )
 
     def _checked(self, name: str, array: Any) -> Array:
-        values = np.asarray(array)
         if name not in (*NODE_ARRAYS, *EDGE_ARRAYS):
             self._refuse(
                 f"{name}, which is not read",
                 ", ".join((*NODE_ARRAYS, *EDGE_ARRAYS)),
                 f"data.ignore=[{name}]",
             )
+        values = real_numbers(name, array, self.where)
         rows = int((self.num_nodes if name in NODE_ARRAYS else self.num_edges).sum())
         flat = (1,) if name in (*INTEGERS, "edge_weight") else (1, 2)
         if name in (*INTEGERS, "edge_weight") and values.ndim == 2 and values.shape[1] == 1:
@@ -120,8 +120,6 @@ class StackedGraphs:
         if values.ndim not in flat or len(values) != rows:
             what = "nodes" if name in NODE_ARRAYS else "edges"
             self._refuse(f"{name} of shape {values.shape}", f"a row for each of {rows} {what}")
-        if values.dtype.kind not in "fiub":
-            self._refuse(f"{name} of {values.dtype}", "real numbers")
         if name in INTEGERS:
             values = whole_numbers(name, values, self.where)
             if len(values) and values.min() < 0:

@@ -174,7 +174,7 @@ class Values(Target):
 
     def checked(self, values: Array, num_nodes: int, where: str) -> Array:
         """Return float32 or float64, shape (N, D)."""
-        real = np.asarray(values)
+        real = real_numbers("values", values, where)
         real = real if real.dtype == np.float64 else real.astype(np.float32)
         if real.ndim not in (1, 2) or len(real) != num_nodes:
             raise DataError(
@@ -223,13 +223,30 @@ class Values(Target):
 TARGETS: dict[str, Target] = {"classes": Classes(), "labels": Labels(), "values": Values()}
 
 
+def real_numbers(what: str, values: Any, where: str) -> Array:
+    """Return an array; refuse complex numbers, of which a part would be lost, and text.
+
+    Raises:
+        DataError: with the dtype and a value.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind in "biuf":
+        return values
+    raise DataError(
+        f"{what} of {values.dtype}, such as {values.flat[0] if values.size else values}",
+        where=where,
+        allowed="real numbers",
+        fix="" if values.dtype.kind == "c" else "np.unique(NAMES, return_inverse=True)[1]",
+    )
+
+
 def whole_numbers(what: str, values: Any, where: str) -> Array:
     """Convert to int64.
 
     Raises:
-        DataError: a number is not an integer.
+        DataError: a number is not an integer, or values are text or complex.
     """
-    values = np.asarray(values)
+    values = real_numbers(what, values, where)
     # NaN and Inf become arbitrary integers here, which the comparison below finds to differ.
     with np.errstate(invalid="ignore"):
         whole = values.astype(np.int64)

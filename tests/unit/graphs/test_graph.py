@@ -156,6 +156,15 @@ def test_weights_of_edges_are_written_and_read(tmp_path):
             {"labels": [0.5, np.nan, 1], "target_name": "values", "parts": {"train": [1]}},
             "nodes without a label",
         ),
+        ({"labels": ["cat", "dog", "cat"]}, r"labels of <U3, such as cat.*np\.unique"),
+        ({"labels": ["0", "1", "1"]}, "labels of <U1, such as 0"),
+        ({"labels": [0, 1j, 1]}, "labels of complex128"),
+        ({"labels": [["a"], ["b"], ["a"]], "target_name": "labels"}, "labels of <U1"),
+        ({"labels": ["0.5", "1", "2"], "target_name": "values"}, "values of <U3"),
+        ({"labels": [0, 1j, 1], "target_name": "values"}, "values of complex128"),
+        ({"source": ["a", "b"]}, r"source nodes of <U1, such as a.*np\.unique"),
+        ({"edge_type": ["cites", "likes"]}, "edge_type of <U5, such as cites"),
+        ({"labels": [0, 1, 1], "parts": {"train": ["0", "1"]}}, "nodes of part train of <U1"),
         ({"source": [0, 1.4]}, "source nodes include 1.4"),
         ({"source": [0, -1]}, "source nodes run from -1"),
         (
@@ -168,6 +177,13 @@ def test_graphs_that_would_train_on_the_wrong_thing_are_refused(more, message):
     given = {"source": [0, 1], "target": [1, 0], "num_nodes": 3, "features": np.zeros((3, 1))}
     with pytest.raises(DataError, match=message):
         Graph(**(given | more))
+
+
+@pytest.mark.parametrize("dtype", [bool, "i1", "u8", "f2", "f8"])
+def test_labels_of_any_real_dtype_are_classes(dtype):
+    graph = Graph([0, 1], [1, 0], 3, np.zeros((3, 1)), np.array([0, 1, 1], dtype))
+    assert graph.labels.dtype == np.int64
+    assert graph.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

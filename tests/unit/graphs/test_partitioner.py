@@ -284,6 +284,9 @@ def test_values_that_are_not_finite_are_refused(graph, tmp_path):
     graph.edge_weight[7] = np.nan
     with pytest.raises(DataError, match="edge_weight of edge 7 is NaN"):
         partition_edges(as_hdf5(graph, tmp_path), tmp_path / "p", 2)
+    np.savez(tmp_path / "c.npz", edge_index=np.eye(2, dtype=int), edge_weight=["1", "2"])
+    with pytest.raises(DataError, match="edge_weight of <U1, such as 1"):
+        partition_edges(tmp_path / "c.npz", tmp_path / "p", 1, num_nodes=2)
     np.savez(tmp_path / "x.npz", x=np.full((50, 2), np.inf))
     path = as_npy(graph, tmp_path)
     with pytest.raises(DataError, match="50 nodes, such as 0"):
