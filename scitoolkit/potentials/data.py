@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.io.atoms import AtomsCollection
+from scitoolkit.io.atoms import AtomsCollection, Configuration
 from scitoolkit.io.loader import EpochOrder, rank_share
 from scitoolkit.io.loader.epoch_loader import EpochLoader
 from scitoolkit.potentials.graph import collate, configuration_graph
@@ -54,14 +54,17 @@ class GraphSet:
         """Return the graph of one configuration."""
         if number in self._kept:
             return self._kept[number]
-        frame = self._frames[self._indices[number]]
-        graph = configuration_graph(frame, self._type_map, self._cutoff)
+        graph = configuration_graph(self.configuration(number), self._type_map, self._cutoff)
         self.listed += 1
         size = sum(t.nbytes for t in graph.values())
         if size <= self._room:
             self._kept[number] = graph
             self._room -= size
         return graph
+
+    def configuration(self, number: int) -> Configuration:
+        """Return one configuration, in eV and Å."""
+        return self._frames[self._indices[number]]
 
     def spread(self, most: int) -> Iterator[Batch]:
         """Yield at most `most` graphs, evenly spread over the set."""
