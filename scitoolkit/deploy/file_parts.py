@@ -22,12 +22,12 @@ from scitoolkit.ops.codegen.compile import read
 
 def require_names(name: str, functions: Sequence[TracedFunction]) -> None:
     """Raise ConfigError if a function of the file `name` has no name that C and Fortran allow."""
-    reserved = re.sub("#.*", "", read(__file__, "reserved.txt")).split()
+    reserved = "|".join(re.sub("#.*", "", read(__file__, "reserved.txt")).split())
     for symbol in (name, *(interface.symbol(name, f) for f in functions)):
-        if not symbol.isidentifier() or not symbol.isascii() or symbol in reserved:
+        if not symbol.isidentifier() or not symbol.isascii() or re.fullmatch(reserved, symbol):
             raise ConfigError(
                 f"{symbol!r} is not a name for a C function",
-                allowed="letters, digits and _; no name of C or its library",
+                allowed="letters, digits and _; no name of C, C++ or their libraries",
                 fix="-o model.c, and such names of the functions",
             )
     # Fortran limits names, of which the longest are NAME_NOT_FINITE and SYMBOL_WORKSPACE, to 63.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,10 +19,12 @@ from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.agreement import examples
 from scitoolkit.deploy.export import export
+from scitoolkit.deploy.file_parts import require_names
 from scitoolkit.deploy.source import FLAGS
 from scitoolkit.emulation.models.fno import FNO
 from scitoolkit.emulation.models.layers import Conv
 from scitoolkit.emulation.models.transport import transport
+from scitoolkit.ops.codegen.compile import find_compiler
 
 RANDOM = np.random.default_rng(0)
 
@@ -292,6 +295,41 @@ def test_what_cannot_be_exported_is_refused_by_name_and_writes_nothing(tmp_path)
     with pytest.raises(NumericalError, match="tolerance=0"):
         export([TracedFunction(layer, *arrays)], tmp_path / "a.so", ExportConfig(tolerance=0))
     assert not list(tmp_path.iterdir())
+
+
+def test_no_name_that_the_headers_define_is_a_name_of_a_function():
+    """Generated code includes these: the compiler takes another meaning of their names amiss."""
+
+    def read(*options: str) -> str:
+        text = "#include <stdint.h>\n#include <tgmath.h>\n"
+        command = [find_compiler(), "-std=gnu11", "-E", "-P", *options, "-x", "c", "-"]
+        return subprocess.run(command, input=text, text=True, capture_output=True).stdout
+
+    macros = re.findall(r"#define ([A-Za-z]\w*)", read("-dM"))
+    functions = re.findall(r"\b([A-Za-z]\w*) *\(", read())
+    assert {"isnan", "NAN"} <= set(macros)
+    for name in {*macros, *functions}:
+        with pytest.raises(ConfigError, match="is not a name for a C function"):
+            require_names(name, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    "isgreater signbit fpclassify errno assert offsetof setjmp NULL INFINITY sinf csqrtl y0 gamma "
+    "int8_t class namespace stderr strtod isalpha unix _Generic __x va_end omp_get_wtime".split(),
+)
+def test_names_of_c_and_its_library_are_refused(name):
+    with pytest.raises(ConfigError, match="is not a name for a C function"):
+        require_names(name, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    "model real arg dof y2 stress stream total memory isotope island timer clock_model energy_f "
+    "classes absl E_field T_MAX omp_model newton template_1 signal_2".split(),
+)
+def test_names_that_only_resemble_those_of_c_pass(name):
+    require_names(name, [])
 
 
 @pytest.mark.parametrize("vectors", [128, 256])
