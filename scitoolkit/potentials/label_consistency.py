@@ -5,10 +5,11 @@ W' then vary over the frames as the labels E and W do, if these have the sign an
 forces. What forces do not determine is left out: the energies of elements and a dependence on the
 volume, by regression, and the pressure, by the deviator W - tr(W)/3. Its shears tell the order of
 the six numbers of a tensor, which programs write differently. Only a correlation of at least
-`CORRELATED` is taken as evidence: labels that a pair potential does not describe pass, and frames
-of unusual density, such as surfaces beside many crystals, are left out. Where it is `CLOSE`, small
-factors between usual units, such as 1.89 for a bohr, are evidence too. The frames of each file and
-each `config_type` are also compared alone, since those of others may hide theirs.
+`CORRELATED` is taken as evidence: labels that a pair potential does not describe pass. Symmetric
+frames, such as ideal surfaces, are left out, since one or two numbers correlate by chance. Where
+the correlation is `CLOSE`, small factors between usual units, such as 1.89 for a bohr, are evidence
+too. The frames of each file and each `config_type` are also compared alone, since those of others
+may hide theirs.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ NEAR = 0.1
 """Largest difference between the logarithms of a factor and a known one. Where many-body terms are
 strong, consistent labels have 0.6 to 1.7 times the amplitude that a pair potential predicts."""
 FACTOR = 6.0  # between amplitudes in another unit, whatever it is
-ATOMS = 4  # of frames whose forces are compared, see `_compare_frames`
-DENSITY = 1.2  # largest ratio of numbers of neighbours of an atom to the median
+DENSITY = 1.2  # largest ratio of numbers of neighbours, see `_compare_frames`
+VARIED = 6  # components of forces that no symmetry relates
 
 
 def check_consistency(graphs: GraphSet, num_types: int, cutoff: float, labels: LabelConfig) -> None:
@@ -101,18 +102,14 @@ def _check_sample(
         if other is None or other.pairs != pair.pairs:
             break
         predicted = [other.predict(graph)[1] for graph in sample]
-    neighbours = np.array([g["edge_index"].shape[1] / len(g["types"]) for g in sample])
-    usual = float(np.median(neighbours))
-    is_usual = (neighbours <= usual * DENSITY) & (neighbours >= usual / DENSITY)
-    predicted = list(itertools.compress(predicted, is_usual))
-    sample = list(itertools.compress(sample, is_usual))
+    _compare_frames(predicted, sample, labels, where)
+    varied = [_components(graph) >= VARIED for graph in sample]
+    predicted = list(itertools.compress(predicted, varied))
+    sample = list(itertools.compress(sample, varied))
     if not sample:
         return
-    _compare_frames(predicted, sample, labels, where)
     forces = np.concatenate([graph["forces"].numpy() for graph in sample])
     described = _correlation(np.concatenate(predicted), forces)
-    # Symmetric frames, such as slabs of a crystal, differ in one number or two, which correlate.
-    close = described if np.median([_components(graph) for graph in sample]) >= 6 else 0.0
     energies = [graph for graph in sample if "energy" in graph]
     virials = [graph for graph in sample if "virial" in graph and bool(graph["pbc"].all())]
     compared = {}
@@ -135,7 +132,7 @@ def _check_sample(
         _compare_order(from_forces, stated, labels, where)
         compared["virials"] = from_forces.ravel(), stated.ravel()
     for label, (fitted, values) in compared.items():
-        problem = _contradiction(fitted, values, described, close)
+        problem = _contradiction(fitted, values, described)
         if not problem:
             continue
         keys = "stress_key, virial_key" if label == "virials" else "energy_unit, force_unit"
@@ -159,6 +156,7 @@ _SHEARS = {"yz": 5, "xz": 2, "xy": 1}
 
 
 def _fit(sample: list[Batch], num_types: int, cutoff: float) -> PairPotential | None:
+    # Without energies, which have a small weight otherwise.
     forces = [{name: graph[name] for name in graph if name != "energy"} for graph in sample]
     subset, no_energies = _Sample(forces), LossConfig(start_pref_e=0, limit_pref_e=0)
     return fit_pair_potential(subset, subset, num_types, cutoff, no_energies, functions=16)
@@ -180,16 +178,18 @@ def _compare_frames(
 
     Args:
         predictions: forces of the pair potential.
-        sample: the frames. Compared are those that the pair potential describes, with `ATOMS` atoms
-            that no symmetry relates: it tells little of a dimer.
+        sample: the frames. Compared are those that the pair potential describes, with about as many
+            neighbours as most: fitted to a crystal, it tells little of a surface.
         labels: as for `check_consistency`.
         where: for messages.
     """
-    factors = []
-    for graph, predicted in zip(sample, predictions, strict=True):
+    neighbours = [graph["edge_index"].shape[1] / len(graph["types"]) for graph in sample]
+    usual, factors = float(np.median(neighbours)), []
+    for graph, predicted, number in zip(sample, predictions, neighbours, strict=True):
         forces = graph["forces"].numpy()
         correlation = _force_correlation(predicted, graph)
-        if abs(correlation) >= CORRELATED and _components(graph) >= 3 * ATOMS:
+        is_usual = usual / DENSITY <= number <= usual * DENSITY and _components(graph) >= 2 * VARIED
+        if abs(correlation) >= CORRELATED and is_usual:
             size = float(np.linalg.norm(forces) / np.linalg.norm(predicted))
             factors.append(size if correlation > 0 else -size)
     values = np.array(factors or [0.0])
@@ -264,9 +264,7 @@ def _deviator(virial: np.ndarray) -> np.ndarray:
     return (virial - np.eye(3) * np.trace(virial) / 3).ravel()
 
 
-def _contradiction(
-    predicted: np.ndarray, values: np.ndarray, described: float, close: float
-) -> str:
+def _contradiction(predicted: np.ndarray, values: np.ndarray, described: float) -> str:
     """Return how the labels differ from the prediction, "" if they fit or cannot be compared."""
     norms = np.linalg.norm(predicted), np.linalg.norm(values)
     if not min(norms) > 1e-9:
@@ -276,7 +274,7 @@ def _contradiction(
         return ""
     if correlation < 0:
         return f"they have the opposite sign (correlation {correlation:.2f})"
-    is_close = min(correlation, close) >= CLOSE and _named(ratio)
+    is_close = min(correlation, described) >= CLOSE and _named(ratio)
     if is_close or not 1 / FACTOR <= ratio <= FACTOR:
         return f"they are {ratio:.3g} times as large as forces tell{_named(ratio)}"
     return ""
