@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.graph import Graph
+from scitoolkit.io.campaign.statistics import fill_value_in, mark_in
 from scitoolkit.io.familiar import FAR, UsualValues, warn_if_far
 
 Array = np.ndarray
@@ -166,3 +168,37 @@ def _spread(block: Any, mean: Array, lowest: Array, highest: Array) -> tuple[Arr
     return sums((values - mean[column]) ** 2, mean**2), sums(
         at_ends, (lowest == 0) | (highest == 0)
     )
+
+
+def refuse_marked_columns(arrays: Mapping[str, Sequence[Any]], where: str) -> None:
+    """Refuse columns some of whose values, such as -9999 among values near 0, mark missing data.
+
+    Args:
+        arrays: as for `column_moments`.
+        where: the file, for messages.
+
+    Raises:
+        DataError: with the column and the number.
+    """
+    for name, parts in arrays.items():
+        for part in parts:
+            if not part.shape[0]:
+                continue
+            sparse = sp.issparse(part)
+            part = part if sparse else part.reshape(len(part), -1)
+            ends: Any = [part.min(axis=0), part.max(axis=0)]
+            ends = np.array([end.toarray()[0] for end in ends] if sparse else ends)
+            codes = [end for end in np.unique(ends) if _is_code(float(end))]
+            for n in np.flatnonzero(np.isin(ends, codes).any(0)):
+                column = part[:, [n]].toarray() if sparse else part[:, n]
+                mark = mark_in(np.asarray(column, np.float64))
+                if mark is not None:
+                    raise DataError(
+                        mark[1],
+                        where=f"{where}: column {n} of {name}",
+                        fix="repair these values, or data.allow_suspect=true",
+                    )
+
+
+def _is_code(end: float) -> bool:
+    return fill_value_in(np.array([0.0, 0.0, end, end])) is not None

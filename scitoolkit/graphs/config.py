@@ -34,6 +34,7 @@ class GraphDataConfig(Config):
         class_weights: factor of each class in the loss, for classes of unequal size: `balanced` is
             the mean number of training nodes of a class over that of this class; a list holds one
             number for each class; None weighs all nodes equally.
+        allow_suspect: accept features and weights that look like marks of missing values.
     """
 
     path: DataPath
@@ -42,6 +43,7 @@ class GraphDataConfig(Config):
     target: TargetName = "classes"
     split: NonNegativeInt | None = None
     class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None
+    allow_suspect: bool = False
 
     @model_validator(mode="after")
     def _weighs_classes(self) -> GraphDataConfig:

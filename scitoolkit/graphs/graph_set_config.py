@@ -36,6 +36,7 @@ class GraphSetDataConfig(Config):
         class_weights: factor of each class in the loss, as in node classification.
         reference: `composition` learns the difference of values from a linear model of sums and
             means over the nodes of a graph, as potentials do from energies of single atoms.
+        allow_suspect: accept features and weights that look like marks of missing values.
     """
 
     path: DataPath
@@ -48,6 +49,7 @@ class GraphSetDataConfig(Config):
     split: str = ""
     class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None
     reference: Literal["none", "composition"] = "none"
+    allow_suspect: bool = False
 
     @model_validator(mode="after")
     def _fits_the_target(self) -> GraphSetDataConfig:

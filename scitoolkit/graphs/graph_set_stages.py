@@ -16,7 +16,7 @@ from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, metric_words
 from scitoolkit.graphs import baselines
-from scitoolkit.graphs.columns import column_moments, warn_of_columns
+from scitoolkit.graphs.columns import column_moments, refuse_marked_columns, warn_of_columns
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig, GraphSetDataConfig
 from scitoolkit.graphs.graph_set_data import GraphSetData
@@ -86,6 +86,10 @@ class GraphSetStages(GraphSetData, Stages):
         train = np.asarray(rows, np.int64)
         nodes, edges = data.rows(train)
         of_nodes, of_edges = node_columns(data, config.data), edge_columns(data, config.data)
+        if not config.data.allow_suspect:
+            pairs = (("node", of_nodes), ("edge", of_edges))
+            numbers = {f"{what}s": [own.numbers] for what, own in pairs if own is not None}
+            refuse_marked_columns(numbers, data.where)
         labels, outputs = data.target[train], data.num_outputs
         values = data.learned.columns(labels, outputs)
         mean = values.mean(0)

@@ -20,10 +20,12 @@ class LinkDataConfig(Config):
         path: a file as described by `scitoolkit.graphs.graph.read_graph`.
         edge_inputs: `use` passes what the file has besides features and edges to the model, which
             must accept it; `ignore` trains without.
+        allow_suspect: accept features and weights that look like marks of missing values.
     """
 
     path: DataPath
     edge_inputs: Literal["use", "ignore"] = "use"
+    allow_suspect: bool = False
 
 
 class LinkConfig(NetworksConfig):

@@ -20,6 +20,7 @@ from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
 from scitoolkit.graphs.columns import (
     column_moments,
     numbers_of,
+    refuse_marked_columns,
     usual_columns,
     warn_of_columns,
 )
@@ -146,7 +147,10 @@ class LinkStages(LinkDataStages, Stages):
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and moments of the inputs, and whether edges have a direction."""
-        columns = usual_columns(column_moments(numbers_of(data.graph)))
+        arrays = numbers_of(data.graph)
+        if not config.data.allow_suspect:
+            refuse_marked_columns(arrays, data.where)
+        columns = usual_columns(column_moments(arrays))
         sizes = data.graph.inputs.measured()
         return {**sizes, "columns": columns, "directed": bool(data.pairs.directed)}
 

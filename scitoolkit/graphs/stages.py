@@ -26,7 +26,12 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Bars, Figure, Results, Verdict, metric_words
 from scitoolkit.graphs import baselines, out_of_core, sharing
-from scitoolkit.graphs.columns import column_moments, usual_columns, warn_of_columns
+from scitoolkit.graphs.columns import (
+    column_moments,
+    refuse_marked_columns,
+    usual_columns,
+    warn_of_columns,
+)
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts, require_types
 from scitoolkit.graphs.graph import GraphInputs
@@ -62,9 +67,13 @@ class GraphStages(NodeData, Stages):
         """Return sizes and names of the inputs, moments of these and of values."""
         own, inputs = data.own, data.inputs
         if isinstance(own.part, StoredPart):
-            columns = column_moments(data.arrays([own.part.files]), gather_objects)
+            arrays = data.arrays([own.part.files])
+            columns = column_moments(arrays, gather_objects)
         else:
-            columns = column_moments(data.arrays())
+            arrays = data.arrays()
+            columns = column_moments(arrays)
+        if not config.data.allow_suspect:
+            refuse_marked_columns(arrays, data.where)
         measured: dict[str, Any] = {
             **inputs.measured(),
             "outputs": own.num_outputs,

@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from scitoolkit.core.content import shipped_path
-from scitoolkit.graphs.columns import column_moments, warn_of_columns
+from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.columns import column_moments, refuse_marked_columns, warn_of_columns
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph, write_graph
 from scitoolkit.graphs.link_config import LinkConfig
@@ -159,3 +160,56 @@ def test_words_of_other_documents_are_not_told(lines, chosen):
     assert not lines
     warn_of_columns({"x": usual}, column_moments({"x": [graph.features * 1000]}), graph.where)
     assert len(lines) == 1
+
+
+MARKED = {
+    "-9999": (-9999.0, 5),
+    "once": (-9999.0, 1),
+    "-999": (-999.0, 5),
+    "-99.9": (-99.9, 5),
+    "1e20": (1e20, 5),
+}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("name", MARKED)
+def test_marks_of_missing_values_are_refused(name, kind):
+    mark, count = MARKED[name]
+    x = np.random.default_rng(0).normal(size=(NODES, 3))
+    x[:count, 1] = mark
+    with pytest.raises(DataError, match=f"{count} values are .*allow_suspect=true"):
+        refuse_marked_columns({"x": [x[:0], kind(x)]}, "a.npz")
+
+
+def test_a_column_of_large_numbers_hides_no_mark(tmp_path):
+    x = np.random.default_rng(0).normal(size=(NODES, 3)) * [1e6, 1, 1]
+    x[3:9, 1] = -9999
+    write_graph(graph_of(x), tmp_path / "a.npz")
+    stages = GraphStages()
+    for path in ("a.npz", "parts"):
+        if path == "parts":
+            partition_edges(tmp_path / "a.npz", tmp_path / "parts", 1)
+        for suspect in (False, True):
+            data = {"path": tmp_path / path, "allow_suspect": suspect}
+            config = GraphConfig.model_validate({"data": data})
+            if suspect:
+                stages.measure(config, stages.open(config, tmp_path / path), [])
+                continue
+            with pytest.raises(DataError, match="column 1 of x: 6 values are -9999"):
+                stages.measure(config, stages.open(config, tmp_path / path), [])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.r_[-1.0, np.arange(40.0)],
+        np.r_[np.arange(100.0), 99.0],
+        np.r_[-9999.0, np.linspace(-1e4, 1e4, 99)],
+        np.r_[999.0, np.linspace(0, 990, 99)],
+        np.r_[np.zeros(90), np.ones(9)],
+        np.full(20, -999.0),
+        np.r_[np.random.default_rng(0).pareto(1.0, 500) * 100],
+    ],
+)
+def test_features_without_marks_pass(column):
+    refuse_marked_columns({"x": [column[:, None], sp.csr_matrix(column[:, None])]}, "a.npz")
