@@ -342,7 +342,7 @@ def read_graph(path: Path, target: TargetName = "classes", split: int | None = N
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
     `y`, `labelled`, `edge_weight` (or `adj_data`), `edge_attr` and `edge_type` in the order of the
     edges, `node_type` and `pos` of the nodes, and the parts `train`, `val` (or `validation`) and
-    `test`.
+    `test`, or the masks `train_mask`, `val_mask` and `test_mask`.
 
     Args:
         path: the file.
@@ -395,7 +395,8 @@ def graph_from_arrays(
     if labels is not None and "labelled" in arrays:
         labels = only_labelled(labels, arrays["labelled"], target, where)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
-    parts = {part: arrays[name] for name, part in names.items() if name in arrays}
+    parts = {part: arrays[n].astype(bool) for n, part in _MASKS.items() if n in arrays}
+    parts |= {part: arrays[name] for name, part in names.items() if name in arrays}
     parts = _of_split(parts, split, where)
     features = _features(arrays, num_nodes, where)
     # `adj_data` are the values of a CSR matrix in the files of Shchur et al. (2018). All 1 there
@@ -427,6 +428,8 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
         return source, np.repeat(np.arange(len(pointer) - 1), np.diff(pointer)), len(pointer) - 1
     if "edge_index" in arrays:
         index = arrays["edge_index"]
+        if index.ndim == 2 and index.shape[1] == 2 != index.shape[0]:
+            index = index.T  # pairs, as in `edge_files`
         if index.ndim != 2 or index.shape[0] != 2:
             raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
         lengths = [len(arrays[name]) for name in ("x", "y") if name in arrays]

@@ -30,6 +30,7 @@ from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.link_data import ASKED, LinkData, LinkDataStages
 from scitoolkit.graphs.pairs import common_neighbours, ranking
 from scitoolkit.graphs.stages import measured_of
+from scitoolkit.graphs.weighting import require_positive_degrees
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
 from scitoolkit.surrogate.sections import compared
@@ -147,6 +148,8 @@ class LinkStages(LinkDataStages, Stages):
 
     def measure(self, config: LinkConfig, data: LinkData, rows: Rows) -> Mapping[str, Any]:
         """Return sizes and moments of the inputs, and whether edges have a direction."""
+        if config.model.divides_by_degrees:
+            require_positive_degrees(data.graph)
         arrays = numbers_of(data.graph)
         if not config.data.allow_suspect:
             refuse_marked_columns(arrays, data.where)

@@ -24,10 +24,12 @@ class NodeModelConfig(Config):
 
     Attributes:
         weighted_edges: whether the layers accept edge weights.
+        divides_by_degrees: whether they divide by roots of sums of these.
         reaches_all: whether a node depends on all nodes of its graph, and not on its neighbours.
     """
 
     weighted_edges: ClassVar[bool] = False
+    divides_by_degrees: ClassVar[bool] = False
     reaches_all: ClassVar[bool] = False
 
     requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
@@ -128,6 +130,7 @@ class GCN(NodeModelConfig):
     """Graph convolutions (Kipf and Welling 2017)."""
 
     weighted_edges: ClassVar[bool] = True
+    divides_by_degrees: ClassVar[bool] = True
     name: Literal["gcn"] = "gcn"
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:

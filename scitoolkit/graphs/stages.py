@@ -45,6 +45,7 @@ from scitoolkit.graphs.sampling import sampled_loader, sampled_task
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.targets import TARGETS
 from scitoolkit.graphs.task import task_of
+from scitoolkit.graphs.weighting import require_positive_degrees
 from scitoolkit.graphs.worst import degree_bars, worst_table
 from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate import Opened, Stages, Trained
@@ -70,6 +71,8 @@ class GraphStages(NodeData, Stages):
             arrays = data.arrays([own.part.files])
             columns = column_moments(arrays, gather_objects)
         else:
+            if config.model.divides_by_degrees:
+                require_positive_degrees(data.whole)
             arrays = data.arrays()
             columns = column_moments(arrays)
         if not config.data.allow_suspect:

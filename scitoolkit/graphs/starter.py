@@ -32,11 +32,13 @@ def starter(data: DataToStart) -> str:
                 "no graph in the file", where=str(data.one), allowed=f"one of {', '.join(EDGES)}"
             )
         return starter_of_links(data)
+    target = _meaning_of(data.one)
     lines = CommentedLines(
-        "Classes of nodes from their features and edges, on the whole graph at once."
+        f"{target.capitalize()} of nodes from their features and edges, on the whole graph at once."
     )
     lines.key("domain", "graphs")
-    lines.section("data", path=str(data.written[0]))
+    stated = None if target == "classes" else target
+    lines.section("data", path=str(data.written[0]), target=stated)
     model = _model_of(data.one)
     lines.section("model", name=model, hidden=16, dropout=0.5)
     lines.section(
@@ -86,6 +88,21 @@ def _of_mesh(data: DataToStart) -> str:
     lines.section("model", name="sage", hidden=64, dropout=0.0)
     lines.section("training", epochs=200, optimizer={"name": "adam", "lr": 0.005})
     return lines.text()
+
+
+def _meaning_of(path: Path) -> TargetName:
+    """Return what the `y` of nodes most probably means; `train` reports one that it cannot read."""
+    if path.is_dir():
+        return "classes"
+    try:
+        y = load_data(path).y if path.suffix == ".pt" else ArrayFile(path).read("y")
+        values = np.asarray(y, np.float64)
+    except (AttributeError, DataError, KeyError, TypeError, ValueError):
+        return "classes"
+    present = values[np.isfinite(values)]
+    if values.ndim == 2:
+        return "labels" if np.isin(present, (-1, 0, 1)).all() else "values"
+    return "classes" if (present == np.round(present)).all() else "values"
 
 
 def _model_of(path: Path) -> str:

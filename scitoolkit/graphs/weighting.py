@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.graph import Graph
 
 WEIGHTINGS = ("sum", "mean", "gcn", "symmetric")
@@ -19,6 +19,27 @@ def check_weighting(weighting: str) -> None:
     """
     if weighting not in WEIGHTINGS:
         raise ConfigError(f"weighting {weighting!r}", allowed=", ".join(WEIGHTINGS))
+
+
+def require_positive_degrees(graph: Graph) -> None:
+    """Check that sums of edge weights, with a self-loop of 1, have the roots that `gcn` divides by.
+
+    Raises:
+        DataError: negative weights make the sum of a node negative.
+    """
+    if graph.edge_weight is None:
+        return
+    degree = np.bincount(graph.target, graph.edge_weight, graph.num_nodes)
+    loops = graph.target[graph.source == graph.target]
+    degree[np.setdiff1d(np.arange(graph.num_nodes), loops)] += 1
+    if (degree < 0).any():
+        node = int(degree.argmin())
+        raise DataError(
+            f"weights of the edges into node {node} and its self-loop sum to {degree[node]:.4g}",
+            where=graph.where,
+            allowed="sums of 0 and above for model.name=gcn, which divides by their roots",
+            fix="weights of at least 0, or model.name=sage data.edge_inputs=ignore",
+        )
 
 
 def weighted_adjacency(

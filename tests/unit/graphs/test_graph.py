@@ -9,7 +9,8 @@ from scitoolkit.graphs.graph import (
     read_graph,
     write_graph,
 )
-from scitoolkit.graphs.weighting import weighted_adjacency
+from scitoolkit.graphs.weighting import require_positive_degrees, weighted_adjacency
+from scitoolkit.testing.job import scitoolkit
 
 
 def test_written_and_read_again(graph, tmp_path):
@@ -106,7 +107,7 @@ def test_files_that_are_no_graph(tmp_path):
         read_graph(tmp_path / "objects.npz")
     for arrays, message in (
         ({"x": X}, "no edges in the file"),
-        ({"edge_index": np.zeros((3, 2), int), "x": X}, r"edge_index of shape \(3, 2\)"),
+        ({"edge_index": np.zeros((3, 4), int), "x": X}, r"edge_index of shape \(3, 4\)"),
         ({"edge_index": np.zeros((2, 1), int), "y": np.zeros(3)}, "no features: x_indptr"),
         ({"adj_indptr": np.array([0, 2, 1]), "adj_indices": np.array([0]), "x": X}, "rise"),
         (
@@ -238,3 +239,52 @@ def test_sparse_features_tell_the_number_of_nodes():
         }
     )
     assert graph.num_nodes == 3
+
+
+LAYOUTS = {
+    "real": {"y": np.linspace(0, 1, 60) ** 2},
+    "several": {"y": np.linspace(0, 1, 120).reshape(60, 2)},
+    "one-hot": {"y": np.eye(3, dtype=int)[np.arange(60) % 3]},
+    "whole, one column": {"y": np.arange(60)[:, None]},
+    "pairs": {"edge_index": lambda edges: edges.T},
+    "masks": {},
+    "masks of 0 and 1": {},
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_init_writes_a_job_that_runs_for_any_layout(name, tmp_path):
+    r, nodes = np.random.default_rng(0), np.arange(60)
+    masks = {"train": nodes < 30, "val": (nodes >= 30) & (nodes < 40), "test": nodes >= 40}
+    if name.startswith("masks"):
+        dtype = int if "0" in name else bool
+        masks = {f"{part}_mask": mask.astype(dtype) for part, mask in masks.items()}
+    arrays = {"x": r.normal(size=(60, 3)), "edge_index": r.integers(0, 60, (2, 200))}
+    arrays |= {"y": nodes % 3, **masks}
+    for key, value in LAYOUTS[name].items():
+        arrays[key] = value(arrays[key]) if callable(value) else value
+    np.savez(tmp_path / "g.npz", **arrays)
+    done = scitoolkit("init", "graph", tmp_path / "g.npz", "-o", tmp_path / "g.yaml")
+    assert done.code == 0, done.err
+    done = scitoolkit(
+        "train", tmp_path / "g.yaml", "training.epochs=2", f"run.root={tmp_path}/runs"
+    )
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, -3.0, 1.0], r"edges into node 0 and its self-loop sum to -2.*model\.name=gcn"),
+        ([1.0, 1.0, -1.5], r"edges into node 2 and its self-loop sum to -1\.5"),
+        ([1.0, -1.0, 0.0], ""),
+        ([1.0, -0.5, 1.0], ""),
+    ],
+)
+def test_weights_without_roots_are_refused(weights, message):
+    graph = Graph([0, 1, 2], [1, 0, 2], 3, np.zeros((3, 1)), edge_weight=np.array(weights))
+    if not message:
+        require_positive_degrees(graph)
+        return
+    with pytest.raises(DataError, match=message):
+        require_positive_degrees(graph)
