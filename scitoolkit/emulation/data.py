@@ -370,7 +370,7 @@ def matched(
     if warn and like.step_range is not None and STEP in data.campaign.row_values:
         require_trained_steps(data.campaign, data.lines, like.step_range, config.lead, data.where)
     if warn:
-        _warn_outside(data.campaign, like)
+        _warn_outside(data, like)
     return replace(data, layout=layout)
 
 
@@ -441,10 +441,11 @@ def _require_unit(
             )
 
 
-def _warn_outside(campaign: Campaign, like: Layout) -> None:
+def _warn_outside(data: Data, like: Layout) -> None:
     """Warn of parameters outside the range of the training split."""
     for name, (low, high) in like.parameter_ranges.items():
-        values = campaign.parameters[name]
+        factor, offset = data.lines.get(name, (1.0, 0.0))
+        values = data.campaign.parameters[name] * factor + offset
         outside = np.flatnonzero((values < low) | (values > high))
         if len(outside):
             worst = int(outside[np.argmax(np.maximum(low - values, values - high)[outside])])
@@ -453,7 +454,7 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
                 "it extrapolates in %d of %d simulations",
                 name,
                 values[worst],
-                campaign.labels[worst],
+                data.campaign.labels[worst],
                 low,
                 high,
                 len(outside),
