@@ -36,6 +36,7 @@ from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates, seconds_of
+from scitoolkit.io.familiar import UsualValues, require_familiar
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import decimal_years
 
@@ -168,11 +169,28 @@ def regressors(
         trained: facts of the training data of a fitted surrogate.
     """
     drivers = read_drivers(config, times, ahead, trained)
+    if drivers is not None and trained is not None:
+        _require_familiar_drivers(config, coding, drivers, trained)
     if len(coding.seasons) < 2:
         return drivers
     waves = cycles(times.values, coding.seasons, 0 if ahead is None else len(ahead))
     used = drivers is not None and len(coding.drivers) > waves.shape[1]
     return np.hstack([drivers, waves]) if drivers is not None and used else waves
+
+
+def _require_familiar_drivers(
+    config: FieldConfig, coding: Coding, drivers: Array, trained: DataFacts
+) -> None:
+    """Refuse drivers without a unit that are unlike those of the training; tell others."""
+    facts = [_driver_facts(driver, config) for driver in config.drivers]
+    usual = {
+        before.name: UsualValues(mean, deviation, before.units)
+        for name, mean, deviation in coding.drivers
+        if (before := trained.var(f"driver {name}")) is not None
+    }
+    values = {fact.name: column for fact, column in zip(facts, drivers.T, strict=True)}
+    stated = {fact.name: fact.units for fact in facts}
+    require_familiar(values, usual, stated, str(config.path))
 
 
 def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedSnapshots:

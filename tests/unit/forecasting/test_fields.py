@@ -129,6 +129,24 @@ def test_a_forcing_known_in_advance_lowers_the_error(file, tmp_path):
     assert float(np.sqrt(((out.forced.values - truth) ** 2).mean())) < 0.2
 
 
+def test_a_driver_without_a_unit_is_that_of_the_training_or_refused(file, tmp_path):
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        index = (300 + whole["index"].load()).assign_attrs(units="K")
+    for name, unit, shift in (("index", "K", 0), ("same", "", 0), ("celsius", "", -273.15)):
+        (index + shift).assign_attrs(units=unit).to_netcdf(tmp_path / f"{name}.nc")
+    drivers = [{"variable": "index", "path": tmp_path / "index.nc"}]
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        whole.drop_vars("index").isel(time=slice(None, 150)).to_netcdf(tmp_path / "part.nc")
+    job, run, _ = job_on(tmp_path / "a", config(file, variable="forced", drivers=drivers))
+    known = forecast(job, run, tmp_path / "part.nc", tmp_path / "out.nc")
+    (tmp_path / "same.nc").rename(tmp_path / "index.nc")
+    out = forecast(job, run, tmp_path / "part.nc", tmp_path / "out.nc")
+    np.testing.assert_array_equal(out.forced, known.forced)
+    (tmp_path / "celsius.nc").rename(tmp_path / "index.nc")
+    with pytest.raises(DataError, match=r"variable driver index: values from .* without a unit"):
+        job.predict(run.path, tmp_path / "part.nc", tmp_path / "out.nc")
+
+
 def test_a_driver_without_skill_is_left_out(file, tmp_path, caplog):
     with xr.open_dataset(file, engine="h5netcdf") as whole:
         noise = np.random.default_rng(1).normal(size=STEPS)
