@@ -159,6 +159,8 @@ def job(changes: dict, folder: Path) -> dict:
         for section in sections:
             place = place[section]
         place[last] = value
+    if not config["pde"].get("weight", True):
+        config["pde"].pop("points", None)  # refused where no equation is evaluated
     config["crop"]["per_epoch"] = STEPS * config["training"]["batch_size"]
     return config
 
