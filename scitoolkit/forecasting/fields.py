@@ -466,6 +466,9 @@ def _driver(
             allowed=f"{driver_times[0]} to {driver_times[-1]}",
             fix="a driver that covers the field and the forecast times",
         )
+    often = float(np.median(np.diff(stamps)) / np.median(np.diff(at))) if len(at) > 1 else 1.0
+    if often > 1.5:
+        log.warning("%s: each value is taken for %.3g steps of the field", where, often)
     return values[nearest]
 
 
