@@ -78,9 +78,9 @@ test-files: $(PEERS)/files/.installed
 	  tests/unit/io/test_other_places.py tests/unit/io/campaign/test_public_layouts.py
 
 # A torch with CUDA must be in .venv, which constraints.txt does not install. Where nothing can be
-# installed: python3 benchmarks/_gpu.py --site PACKAGES.tar.xz --peers PEERS.tar.xz
+# installed: python3 benchmarks/gpu/_gpu.py --site PACKAGES.tar.xz --peers PEERS.tar.xz
 gpu: $(STAMP)
-	$(BIN)/python benchmarks/_gpu.py $(GPU)
+	$(BIN)/python benchmarks/gpu/_gpu.py $(GPU)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -217,7 +217,7 @@ $(PEERS)/deepmd_lammps/.installed:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check 'deepmd-kit[lmp,cpu]==3.2.0'
 	touch $@
 
-$(PEERS)/symmetrix/.installed: benchmarks/_symmetrix_build.sh $(PEERS)/mace/.installed
+$(PEERS)/symmetrix/.installed: benchmarks/potentials/_symmetrix_build.sh $(PEERS)/mace/.installed
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check scipy-openblas32
 	bash $< $(@D)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import tempfile
 import time
@@ -13,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from _places import ROOT
 from _series import gusts, kuramoto_sivashinsky, lorenz63, lorenz96, waves
 
-HERE = Path(__file__).resolve().parent
-ERSST = HERE.parent / "datasets" / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"
-SHARED = Path(os.environ.get("SCITOOLKIT_SHARED", Path(__file__).parents[2] / "shared"))
+ERSST = ROOT / "datasets" / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"
 SPLIT = {"train": 0.625, "validation": 0.125, "test": 0.25}
 
 # Field and number of modes.

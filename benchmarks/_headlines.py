@@ -16,7 +16,8 @@ from typing import Any
 
 from _comparison import Case, Comparison
 from _comparisons import COMPARISONS
-from _stored import ROOT, stored
+from _places import ROOT
+from _stored import stored
 
 OLD = "†"  # marks a result older than the code by more releases than its tolerance
 

@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from _places import BENCHMARKS
+
 LATENCY, BANDWIDTH = 1e-3, 200e6
 
 
@@ -20,7 +21,7 @@ def compiled(folder: Path) -> Path:
     if compiler is None:
         raise RuntimeError("a C compiler is needed for the slow file system")
     library = folder / "slow_filesystem.so"
-    source = HERE / "slow_filesystem.c"
+    source = BENCHMARKS / "slow_filesystem.c"
     subprocess.run(
         [compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True
     )

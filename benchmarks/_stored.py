@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from _places import RESULTS
 
 
 def stored(benchmark: str) -> Any:
     """Return the stored results of a benchmark, None when nothing is stored."""
-    path = ROOT / "benchmarks" / "results" / f"{benchmark}.json"
+    path = RESULTS / f"{benchmark}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 

@@ -16,7 +16,10 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).parent))
 from _headlines import HEADLINES, HEADS, LOST_HEADS, OLD, gains, lost_rows, pooled, row, winner
 from _headlines import measured as measured_where
-from _stored import ROOT, between, stored
+from _places import BENCHMARKS, RESULTS, ROOT
+from _stored import between, stored
+
+sys.path.insert(0, str(BENCHMARKS / "gpu"))  # a table has the figures of `gpu`
 from page_tables import (
     ablation,
     baselines,
@@ -75,7 +78,6 @@ TABLES = (
     gpu,
     gpu.README,
 )
-RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
 DEMO_BEGIN = "<!-- demo: written by `python benchmarks/readme.py` -->"

@@ -1,9 +1,9 @@
 """Run a benchmark: `python benchmarks/run.py NAME --json`.
 
-Each file `benchmarks/NAME.py` has one function `run() -> dict` of named figures. It times ours and
-the peer alternately in one call, on the same input, and raises before any speed is printed if the
-two do not agree. `--json` prints exactly one object on stdout; all other output goes to stderr.
-`--device cuda` runs `run_cuda()` of the benchmarks that have it.
+Each file `benchmarks/DOMAIN/NAME.py` has one function `run() -> dict` of named figures. It times
+ours and the peer alternately in one call, on the same input, and raises before any speed is printed
+if the two do not agree. `--json` prints exactly one object on stdout; all other output goes to
+stderr. `--device cuda` runs `run_cuda()` of the benchmarks that have it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ import time
 import traceback
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from _places import FOLDERS, RESULTS, importable
 
 
 def names() -> list[str]:
-    helpers = ("run", "readme", "layouts")
-    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem not in helpers)
+    return sorted(files())
+
+
+def files() -> dict[str, Path]:
+    """Return the file of each benchmark by name, whichever domain it is of."""
+    paths = [path for folder in FOLDERS[1:] for path in sorted(folder.glob("[a-z]*.py"))]
+    return {path.stem: path for path in paths if path.stem != "layouts"}
 
 
 def load(name: str):
-    sys.path.insert(0, str(HERE))  # the benchmarks share `_measure.py`
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", HERE / f"{name}.py")
+    importable()
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", files()[name])
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -74,7 +79,7 @@ def save(name: str, figures: dict, device: str) -> None:
     figures = {**figures, "version": __version__}
     text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
     suffix = "" if device == "cpu" else f"_{device}"
-    (HERE / "results" / f"{name}{suffix}.json").write_text(text + "\n", encoding="utf-8")
+    (RESULTS / f"{name}{suffix}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:

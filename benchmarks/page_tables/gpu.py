@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gpu
-from _stored import ROOT
+from _places import ROOT
 
 PAGE = ROOT / "docs" / "measured.md"
 BEGIN = "<!-- gpu: written by `python benchmarks/readme.py` -->"

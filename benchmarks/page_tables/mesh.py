@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from _stored import ROOT, stored
+from _places import ROOT
+from _stored import stored
 
 PAGE = ROOT / "docs" / "how-to" / "divide-a-network.md"
 BEGIN = "<!-- mesh: written by `python benchmarks/readme.py` -->"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from _stored import ROOT, stored
+from _places import ROOT
+from _stored import stored
 
 PAGE = ROOT / "docs" / "how-to" / "graphs-larger-than-a-process.md"
 BEGIN = "<!-- relations: written by `python benchmarks/readme.py` -->"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from _stored import ROOT, stored
+from _places import ROOT
+from _stored import stored
 
 PAGE = ROOT / "docs" / "how-to" / "which-bound.md"
 BEGIN = "<!-- sizes: written by `python benchmarks/readme.py` -->"

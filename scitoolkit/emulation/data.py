@@ -324,7 +324,6 @@ def accepts(config: DataConfig) -> Accepts:
         step="any" if anyhow else "same",
         uneven=anyhow,
         optional="any",
-        convert=config.mask is None,
     )
 
 
@@ -340,10 +339,20 @@ def converted(data: Data, differences: Sequence[Difference], trained: DataFacts 
         raise DataError(text, where=data.where, fix="convert the file")
     dataset = convert(data.dataset, [d for d in differences if not _is_transposed(d)])
     layout = replace(data.layout, areas=areas_in(dataset, list(data.layout.grid)))
+    layout = _with_flipped_mask(layout, reversed_dims)
     if trained is not None:
         dataset = _on_trained_coordinates(dataset, trained, data.facts, data.where)
         layout = _with_coordinates(layout, dataset)
     return replace(data, dataset=dataset, layout=layout, lines=lines, reversed_dims=reversed_dims)
+
+
+def _with_flipped_mask(layout: Layout, reversed_dims: Sequence[str]) -> Layout:
+    """Return a layout with the mask in the directions in which windows are read."""
+    valid = layout.valid
+    if valid is None:
+        return layout
+    axes = tuple(k for k, dim in enumerate(layout.grid) if dim in reversed_dims)
+    return replace(layout, mask=pack(np.flip(valid, axes)))
 
 
 def matched(
@@ -366,11 +375,12 @@ def matched(
     if sorted(layout.grid) == sorted(like.grid) and list(layout.grid) != list(like.grid):
         # Windows are read in the order of the layout: that of the training.
         layout = _layout(config, data.campaign, data.dataset, list(like.grid), data.where)
+        layout = _with_flipped_mask(layout, data.reversed_dims)
     _require_like(layout, like, data.where, compare_step=compare_step)
     if warn and like.step_range is not None and STEP in data.campaign.row_values:
         require_trained_steps(data.campaign, data.lines, like.step_range, config.lead, data.where)
     if warn:
-        _warn_outside(data.campaign, like)
+        _warn_outside(data, like)
     return replace(data, layout=layout)
 
 
@@ -441,10 +451,11 @@ def _require_unit(
             )
 
 
-def _warn_outside(campaign: Campaign, like: Layout) -> None:
+def _warn_outside(data: Data, like: Layout) -> None:
     """Warn of parameters outside the range of the training split."""
     for name, (low, high) in like.parameter_ranges.items():
-        values = campaign.parameters[name]
+        factor, offset = data.lines.get(name, (1.0, 0.0))
+        values = data.campaign.parameters[name] * factor + offset
         outside = np.flatnonzero((values < low) | (values > high))
         if len(outside):
             worst = int(outside[np.argmax(np.maximum(low - values, values - high)[outside])])
@@ -453,7 +464,7 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
                 "it extrapolates in %d of %d simulations",
                 name,
                 values[worst],
-                campaign.labels[worst],
+                data.campaign.labels[worst],
                 low,
                 high,
                 len(outside),

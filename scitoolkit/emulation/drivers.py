@@ -13,10 +13,12 @@ from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.stages import EmulationStages
+from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.campaign_layout import CampaignOptions
 from scitoolkit.io.campaign.files import find_files
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.mask import MISSING
+from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.facts import is_dates, seconds_of
 from scitoolkit.surrogate import Trained, open_checked
@@ -63,7 +65,9 @@ def open_drivers(
     """
     present = _present(trained, path, names)
     section = trained.config.data
-    mask = section.mask if section.mask == MISSING else None
+    options = CampaignOptions(section.sample_dim, section.dims, gaps="split")
+    # Sunlight has values where an ocean has none; the network does not read them there.
+    masked = section.mask == MISSING and missing_cells(open_campaign(path, present, options))
     section = section.model_copy(
         update={
             "inputs": present,
@@ -76,7 +80,7 @@ def open_drivers(
             "history": 1,
             "time_steps": "even",
             "gaps": "split",
-            "mask": mask,
+            "mask": MISSING if masked else None,
             "mask_of_step": None,
             "grid": None,
         }
@@ -89,7 +93,8 @@ def open_drivers(
         variables = tuple(v for v in like.inputs if v.name in channels)
         own = any(v.is_field for v in variables)
         grid = {d: n for d, n in like.grid.items() if own}
-        like = replace(like, inputs=variables, outputs=variables, grid=grid)
+        mask = like.mask if masked else ""
+        like = replace(like, inputs=variables, outputs=variables, grid=grid, mask=mask)
         data = matched(data, section, like, warn=False, compare_step=False)
         if own:
             _require_grid(data, source)

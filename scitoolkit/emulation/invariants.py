@@ -13,8 +13,10 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
 from scitoolkit.emulation.streaming import split_of
+from scitoolkit.io.campaign.headers import full_name
 from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.campaign.split import SplitRows, split_campaign
+from scitoolkit.io.meanings import without_mean
 
 MAX_FRAMES = 8
 JUMP = 4.0
@@ -114,6 +116,19 @@ def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
                 f"{jumps[name]:.1f} times as far as between neighbours: a wall?"
             )
             findings.append(Finding(message, f"boundary.{dim}", "warning"))
+    return findings
+
+
+def no_quantities(data: Data) -> list[Finding]:
+    """Return a warning for each output whose numbers are codes or angles."""
+    header = data.campaign.segments.header(0)
+    group = data.campaign.segments.groups[data.campaign.segments.group[0]]
+    findings = []
+    for variable in data.layout.outputs:
+        channel = data.campaign.channels[variable.name]
+        stored = header.get(full_name(group, channel.array.path))
+        if stored is not None and (problem := without_mean(stored.attrs)):
+            findings.append(Finding(problem, f"data.outputs, {variable.name}", "warning"))
     return findings
 
 

@@ -36,6 +36,7 @@ from scitoolkit.emulation.evaluation import Evaluation
 from scitoolkit.emulation.intervals import Intervals, calibrate
 from scitoolkit.emulation.invariants import (
     check_guards,
+    no_quantities,
     propose,
     refuse_broken_guards,
     refuse_repeated_ends,
@@ -132,6 +133,7 @@ class EmulationStages(Stages):
             return []  # values outside of the mask hold no invariant
         return [
             *check_guards(config, data, blocks),
+            *no_quantities(data),
             *unread_walls(config, data, blocks),
             *propose(config, data, blocks),
         ]

@@ -98,6 +98,14 @@ def on_grid(
     if not changes:
         return emulator
     problems = [p for change in changes for p in _problems(change, config, list(trained.grid))]
+    cut = [c.dim for c in changes if _later(c.dim, layout, trained)]
+    problems += [
+        f"{dim}: the same circle from another meridian, whose ends the network treats as edges: "
+        f"ds.assign_coords({dim}=(ds.{dim} - {start:g}) % 360 + {start:g}).sortby({dim!r})"
+        for dim in cut
+        for start in trained.coordinates[dim][:1]
+        if config.boundary.get(dim) != "circular"
+    ]
     if trained.mask:
         problems.append("data.mask: the mask belongs to the cells of the training")
     if problems:
@@ -276,7 +284,15 @@ def _same_circle(dim: str, actual: Layout, config: EmulationConfig, trained: Lay
     if np.allclose(new - 360 * turns, old, rtol=0, atol=1e-4 * float(np.ptp(old))):
         return True
     circular = config.boundary.get(dim) == "circular" and dim not in config.coordinates
-    return circular and not trained.mask and cells_later(old, new) is not None
+    return circular and not trained.mask and _later(dim, actual, trained) is not None
+
+
+def _later(dim: str, actual: Layout, trained: Layout) -> int | None:
+    """Return by how many cells a longitude begins later on the training's circle, if it is one."""
+    old, new = (np.asarray(x.coordinates.get(dim, ()), np.float64) for x in (trained, actual))
+    if role_by_name(dim) != "longitude" or not len(old) or old.shape != new.shape:
+        return None
+    return cells_later(old, new)
 
 
 def _problems(change: _Change, config: EmulationConfig, dims: Sequence[str]) -> Iterator[str]:

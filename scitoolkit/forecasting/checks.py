@@ -66,7 +66,7 @@ def coded_ranges(coding: Coding, values: Array) -> list[list[float]]:
 def refuse_unstated_units(
     coding: Coding, seen: Sequence[Sequence[float]], values: Array, facts: DataFacts, where: str
 ) -> None:
-    """Refuse a variable without a unit whose values are all outside those of the training.
+    """Refuse a variable without a unit whose values are unlike those of the training.
 
     Without a unit nobody can convert them: temperatures in K would be forecast as if in degC.
 
@@ -83,7 +83,7 @@ def refuse_unstated_units(
     stated = {variable.name: variable.units for variable in facts.variables}
     here = coded_ranges(coding, values)
     for code, (low, high), (least, most) in zip(coding.fields, seen, here, strict=False):
-        if not code.units or stated.get(code.name) or (least <= high and most >= low):
+        if not code.units or stated.get(code.name):
             continue
         least, most, low, high = code.decode(np.array([least, most, low, high])).tolist()
         at = f"{where}: variable {code.name}"

@@ -12,6 +12,7 @@ import xarray as xr
 from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import stated_unit
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.field_matrix import (
@@ -30,6 +31,7 @@ from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.coordinates import check_field, check_time, spatial_dims, time_dim
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import convert, of_dataset
+from scitoolkit.io.meanings import without_mean
 from scitoolkit.io.split import blocked_split, window_starts
 from scitoolkit.io.time_axis import read_time_axis
 
@@ -147,6 +149,7 @@ def is_panel(grid: xr.DataArray) -> bool:
     return any(c.dtype.kind in "UO" and c.dims == grid.dims for c in grid.coords.values())
 
 
+log = get_logger(__name__)
 POINT = "point"
 """Dim of the only cell of a series without space."""
 ACCEPTS = Accepts(uneven=True, dates=True)
@@ -186,6 +189,8 @@ def read_field(
         )
     if grid is None:
         _refuse_partial_series(field, space, finite, where)
+        if problem := without_mean(field.attrs):
+            log.warning("%s: variable %s: %s", where, field.name, problem)
     time = several[0].time
     drop = [n for n in field.coords if time in field[n].dims]
     shape = tuple(field.sizes[d] for d in space)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -36,6 +36,7 @@ from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
 from scitoolkit.io.dates import of_one_kind
 from scitoolkit.io.facts import is_dates, seconds_of
+from scitoolkit.io.familiar import UsualValues, require_familiar
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import decimal_years
 
@@ -45,6 +46,7 @@ VARIABLE = "variable"
 _SEASON_CELLS = 100
 _WEEKLY = 7 / 3 / 365
 """Longest step in years that tells the days of a week apart."""
+V = TypeVar("V", xr.DataArray, np.ndarray)
 _NEAR = 0.51
 """Largest distance of a driver's time from the field's, in steps of the driver."""
 
@@ -167,11 +169,28 @@ def regressors(
         trained: facts of the training data of a fitted surrogate.
     """
     drivers = read_drivers(config, times, ahead, trained)
+    if drivers is not None and trained is not None:
+        _require_familiar_drivers(config, coding, drivers, trained)
     if len(coding.seasons) < 2:
         return drivers
     waves = cycles(times.values, coding.seasons, 0 if ahead is None else len(ahead))
     used = drivers is not None and len(coding.drivers) > waves.shape[1]
     return np.hstack([drivers, waves]) if drivers is not None and used else waves
+
+
+def _require_familiar_drivers(
+    config: FieldConfig, coding: Coding, drivers: Array, trained: DataFacts
+) -> None:
+    """Refuse drivers without a unit that are unlike those of the training; tell others."""
+    facts = [_driver_facts(driver, config) for driver in config.drivers]
+    usual = {
+        before.name: UsualValues(mean, deviation, before.units)
+        for name, mean, deviation in coding.drivers
+        if (before := trained.var(f"driver {name}")) is not None
+    }
+    values = {fact.name: column for fact, column in zip(facts, drivers.T, strict=True)}
+    stated = {fact.name: fact.units for fact in facts}
+    require_familiar(values, usual, stated, str(config.path))
 
 
 def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedSnapshots:
@@ -241,7 +260,7 @@ def read_variables(
                 where=f"variable {part.name}",
                 fix="write the variables on one grid and one time axis",
             )
-    parts += _parameters(config, first)
+    parts += _parameters(config, first, trained)
     grids = xr.concat(
         [p.grid.rename("cells") for p in parts], VARIABLE, coords="minimal", compat="override"
     )
@@ -260,15 +279,17 @@ def read_variables(
     return joined, tuple(p.units for p in parts)
 
 
-def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
+def _parameters(config: FieldConfig, like: FieldData, trained: DataFacts | None) -> list[FieldData]:
     """Return each parameter as a field that is constant within a simulation."""
     out = []
     for name in config.parameters:
-        values = simulation_parameters(config, name)
+        stated, unit = simulation_parameters(config, name)
+        facts, where = _parameter_facts(name, unit), f"data.parameters: {name}"
+        values = _in_trained_unit(stated, facts, trained, where)
         if len(values) != len(like.simulations):
             raise DataError(
                 f"{len(values)} values for {len(like.simulations)} simulations",
-                where=f"data.parameters: {name}",
+                where=where,
             )
         shape = like.series.values.shape
         rows = allocate(shape, np.float64, like.memory)
@@ -354,6 +375,8 @@ def field_facts(config: FieldConfig) -> DataFacts:
             where, field = next(simulations)
             parts.append(facts_of(field, where))
     parts += [DataFacts((_driver_facts(driver, config),)) for driver in config.drivers]
+    units = {name: simulation_parameters(config, name)[1] for name in config.parameters}
+    parts += [DataFacts((_parameter_facts(name, unit),)) for name, unit in units.items()]
     return parts[0] if len(parts) == 1 else _joined_facts(parts)
 
 
@@ -398,6 +421,27 @@ def _driver_facts(driver: DriverConfig, config: FieldConfig) -> Var:
     return Var(f"driver {driver.variable}", units, role="forcing")
 
 
+def _parameter_facts(name: str, unit: str) -> Var:
+    # A parameter may have the name of a driver.
+    return Var(f"parameter {name}", unit, role="forcing")
+
+
+def _in_trained_unit(values: V, facts: Var, trained: DataFacts | None, where: str) -> V:
+    """Return values in the unit of the training.
+
+    Raises:
+        DataError: the units measure different things.
+    """
+    before = None if trained is None else trained.var(facts.name)
+    if before is None:
+        return values
+    differences = compare(DataFacts((before,)), DataFacts((facts,)))
+    refuse([d for d in differences if d.level == "error"], where)
+    for change in (d.conversion for d in differences if d.conversion is not None):
+        values = values * change.factor + change.offset
+    return values
+
+
 def _driver(
     driver: DriverConfig, config: FieldConfig, wanted: np.ndarray, trained: DataFacts | None
 ) -> Array:
@@ -406,13 +450,7 @@ def _driver(
         series = dataset[driver.variable].squeeze(drop=True).load()
     if series.ndim != 1:
         raise DataError(f"dims {', '.join(map(str, series.dims))}", where=where, allowed="time")
-    facts = _driver_facts(driver, config)
-    before = None if trained is None else trained.var(facts.name)
-    if before is not None:
-        differences = compare(DataFacts((before,)), DataFacts((facts,)))
-        refuse([d for d in differences if d.level == "error"], where)
-        for change in (d.conversion for d in differences if d.conversion is not None):
-            series = series * change.factor + change.offset
+    series = _in_trained_unit(series, _driver_facts(driver, config), trained, where)
     values, dim = series.values.astype(np.float64), time_dim(series)
     driver_times = series[dim].values if dim in series.coords else np.arange(len(values))
     at, stamps = _clocks(wanted, driver_times)
@@ -428,6 +466,9 @@ def _driver(
             allowed=f"{driver_times[0]} to {driver_times[-1]}",
             fix="a driver that covers the field and the forecast times",
         )
+    often = float(np.median(np.diff(stamps)) / np.median(np.diff(at))) if len(at) > 1 else 1.0
+    if often > 1.5:
+        log.warning("%s: each value is taken for %.3g steps of the field", where, often)
     return values[nearest]
 
 

@@ -17,7 +17,7 @@ from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
-from scitoolkit.io.campaign.parameters import parameter_values
+from scitoolkit.io.campaign.parameters import parameter
 from scitoolkit.io.campaign.plain import Plain
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.table import is_table
@@ -77,8 +77,8 @@ def fields_of(config: FieldConfig) -> Generator[tuple[str, xr.DataArray], None, 
         yield label, field.assign_coords(along_space).rename(config.variable)
 
 
-def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
-    """Return the values (simulation,) of a parameter, in the order of `fields_of`.
+def simulation_parameters(config: FieldConfig, name: str) -> tuple[np.ndarray, str]:
+    """Return the values (simulation,) of a parameter, in the order of `fields_of`, and their unit.
 
     Raises:
         DataError: a simulation lacks the parameter or has an unusable value.
@@ -86,7 +86,7 @@ def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
     variable = config.variable or config.variables[0]
     options = CampaignOptions(dims=config.dims, files=config.files, gaps="allow")
     campaign = open_campaign(_given(config.path), [variable], options)
-    return parameter_values(campaign, name, config.parameter_table)
+    return parameter(campaign, name, config.parameter_table)
 
 
 def _given(path: Path | list[Path]) -> Path | list[Path]:

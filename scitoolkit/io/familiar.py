@@ -14,6 +14,9 @@ from scitoolkit.io.campaign.statistics import mark_in
 log = get_logger(__name__)
 LARGE = 1e19
 """Values of at least this size are none of quantities without a unit, such as features of nodes."""
+SMALL = 0.02
+"""Share of the largest value of the training, below which the largest value of a file is in another
+unit: km for m, kW for W. Zeros are in any."""
 FAR = 20.0
 """Root mean square distance from the mean of the training, in its standard deviations, beyond which
 values are in another unit or marks of missing data rather than another state."""
@@ -53,7 +56,7 @@ def refuse_unstated_unit(
     where: str,
     far: bool = False,
 ) -> None:
-    """Refuse values without a unit that are all outside those of the training.
+    """Refuse values without a unit that are all outside those of the training, or far smaller.
 
     Without a unit nobody can convert them: temperatures in degC would be used as if in K.
 
@@ -70,6 +73,8 @@ def refuse_unstated_unit(
     Example:
         >>> refuse_unstated_unit((5.0, 20.0), (270.0, 300.0), "", "a.nc: variable t")
     """
+    largest, trained = (max(abs(low), abs(high)) for low, high in (ends, usual))
+    far = far or 0 < largest < SMALL * trained
     if unit and (far or ends[0] > usual[1] or ends[1] < usual[0]):
         raise DataError(
             f"values from {ends[0]:.6g} to {ends[1]:.6g} without a unit",

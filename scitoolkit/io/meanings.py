@@ -44,3 +44,24 @@ def other_meaning(first: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[s
         if own[key].lower() != here[key].lower():
             return f"{key} {here[key]}", f"{key} {own[key]}"
     return None
+
+
+def without_mean(attributes: Mapping[str, Any]) -> str:
+    """Return why numbers between two values mean nothing, "" if they are of a quantity.
+
+    Source: CF Conventions 1.12, section 3.5 (flags); standard names of directions.
+
+    Example:
+        >>> without_mean({"standard_name": "wind_from_direction"})
+        'angles, of which 359 and 1 degrees are neighbours: use both components, or sine and cosine'
+        >>> without_mean({"units": "K"})
+        ''
+    """
+    if {"flag_values", "flag_meanings"} & attributes.keys():
+        return "codes of classes, which are learned as a quantity"
+    if str(attributes.get("standard_name", "")).endswith("_direction"):
+        return (
+            "angles, of which 359 and 1 degrees are neighbours: use both components, or sine and "
+            "cosine"
+        )
+    return ""

@@ -25,8 +25,10 @@ from scitoolkit.io.table_times import (
     is_clock,
     joined_times,
     packed_weeks,
+    refuse_short_dates,
     require_days,
     weeks_or_quarters,
+    with_centuries,
     without_24th_hour,
     year_dot_month,
 )
@@ -278,6 +280,7 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
                 fix="a column `date`, or dates with times in one column",
             )
         column, late = without_24th_hour(column.astype(str))
+        text = column
         day_first = _day_first(column, where)
         if column.astype(str).str.fullmatch(r"[A-Za-z]{3}[- ]\d\d").all():  # Jan-98, of Excel
             column = pd.to_datetime(column.str.replace(" ", "-"), format="%b-%y", errors="coerce")
@@ -294,7 +297,9 @@ def _dates(column: pd.Series, where: str) -> np.ndarray:
                 where=f"{where}: {column.name}",
                 fix="write dates as 2001-12-31",
             )
-        return in_finest_unit(dates.dt.tz_localize(None).to_numpy() + late)
+        stamps = dates.dt.tz_localize(None).to_numpy()
+        stamps = with_centuries(stamps, text, f"{where}: {column.name}")
+        return in_finest_unit(stamps + late)
     numbers = column.to_numpy(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError("a time is missing", where=f"{where}: {column.name}")
@@ -395,6 +400,7 @@ def dates_of_numbers(
     ordered = np.unique(numbers)
     if len(ordered) < 2:
         return numbers
+    refuse_short_dates(numbers, where)
     step = float(np.median(np.diff(ordered)))
     ends = float(ordered[0]), float(ordered[-1])
     dim = Dim("time", "time", len(ordered), "numbers", "", "", 1, Step(step, "", step, step), *ends)

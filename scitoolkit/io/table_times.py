@@ -226,3 +226,62 @@ def year_dot_month(numbers: np.ndarray) -> np.ndarray | None:
     if len(months) < 3 or np.median(np.diff(np.unique(months)).astype(np.int64)) != 1:
         return None
     return months
+
+
+def with_centuries(dates: np.ndarray, text: pd.Series, where: str) -> np.ndarray:
+    """Return dates (row); years of two digits go on from row to row, and none is in the future.
+
+    pandas takes 68 as 2068 and 69 as 1969, which would cut a record of the sixties in two.
+
+    Args:
+        dates: as pandas reads them, datetime64.
+        text: of the file.
+        where: file and column, for messages.
+
+    Raises:
+        DataError: the order of the rows does not tell the century of each.
+    """
+    if text.str.contains(r"\d{4}", regex=True).any():
+        return dates
+    months = dates.astype("M8[M]")
+    read = months.astype("M8[Y]").astype(int) + 1970
+    turns = np.diff(read % 100)
+    # From 99 to 00 the next century begins; in a record that goes back, the one before.
+    turns = np.where(turns < -50, 100, np.where(turns > 50, -100, 0))
+    years = read % 100 + np.cumsum([0, *turns])
+    if np.ptp(years) >= 100 or len(set(turns) - {0}) > 1:
+        raise DataError(
+            f"years of two digits, such as {text.iloc[0]}, in no order that tells the century",
+            where=where,
+            fix="write dates as 2001-12-31",
+        )
+    this_year = np.datetime64("now").astype("M8[Y]").astype(int) + 1970
+    years = years + (this_year - years.max()) // 100 * 100
+    return (months + 12 * (years - read)).astype(dates.dtype) + (dates - months.astype(dates.dtype))
+
+
+def refuse_short_dates(numbers: np.ndarray, where: str) -> None:
+    """Refuse numbers that are even as dates YYMMDD, whose century is unknown, and not as numbers.
+
+    Within one month they are as even as any count, and are not told from it.
+
+    Raises:
+        DataError: they are such dates.
+    """
+    ordered = np.unique(numbers)
+    if not (ordered[0] >= 101 and 10101 <= ordered[-1] <= 991231 and (ordered % 1 == 0).all()):
+        return
+    whole = ordered.astype(np.int64)
+    months = (30 * 12 + whole // 10000 * 12 + whole // 100 % 100 - 1).astype("M8[M]")  # from 2000
+    dates = months.astype("M8[D]") + (whole % 100 - 1)
+    # A month of 13 or 0 would be one of another year.
+    own = months.astype("M8[Y]").astype(np.int64) == 30 + whole // 10000
+    valid = own & (dates.astype("M8[M]") == months)
+    as_dates, as_numbers = np.diff(dates).astype(np.int64), np.diff(whole)
+    uneven = [(abs(s - np.median(s)) > 0.2 * np.median(s)).mean() for s in (as_dates, as_numbers)]
+    if valid.all() and uneven[0] < 0.1 and uneven[0] < uneven[1]:
+        raise DataError(
+            f"numbers {ordered[0]:.10g} to {ordered[-1]:.10g}, which look like YYMMDD",
+            where=where,
+            fix="write dates as 2001-12-31",
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -57,13 +58,26 @@ class Supervised:
                 allowed="tuples of inputs and a target",
                 fix="a task with `loss`, `metrics` and `batch_size`, for Trainer",
             )
-        return self.model(*(batch[name] for name in names[:-1])), batch[names[-1]]
+        inputs = [batch[name] for name in names[:-1]]
+        try:
+            return self.model(*inputs), batch[names[-1]]
+        except RuntimeError as error:
+            weights = next((p.dtype for p in self.model.parameters()), None)
+            kinds = [x.dtype for x in inputs]
+            if "type" not in str(error) or all(kind == weights for kind in kinds):
+                raise
+            raise DataError(
+                f"inputs of {', '.join(map(str, kinds))}: {str(error).splitlines()[0]}",
+                where="data",
+                allowed=f"{weights}, as the weights of the model",
+                fix=f"inputs.to({weights})",
+            ) from None
 
     def _compared(self, prediction: Tensor, target: Tensor) -> Tensor:
         if self._loss is not None:
             return self._loss(prediction, target)
         if not target.is_floating_point():
-            return nn.functional.cross_entropy(prediction, target)
+            return _cross_entropy(prediction, target)
         if prediction.shape != target.shape:
             # Broadcasting would compare every prediction with every target.
             raise DataError(
@@ -74,6 +88,33 @@ class Supervised:
                 fix="target[:, None], or prediction.squeeze(1) in the model",
             )
         return nn.functional.mse_loss(prediction, target)
+
+
+def _cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
+    """Return the mean cross-entropy of classes.
+
+    Raises:
+        DataError: targets that are no classes, or of another shape.
+    """
+    fix = "target.float(), with a loss for such numbers, for targets that are no classes"
+    shape = (*prediction.shape[:1], *prediction.shape[2:])
+    if target.dtype == torch.bool or target.is_complex():
+        what = f"targets of {target.dtype}"
+    elif target.shape != shape or prediction.ndim < 2:
+        what = f"whole-number targets of shape {tuple(target.shape)}"
+        if target.shape == prediction.shape:
+            fix = f"target.argmax(1), if they are one-hot; {fix}"
+    else:
+        try:
+            return nn.functional.cross_entropy(prediction, target.long())
+        except IndexError as error:
+            what = f"classes from {int(target.min())} to {int(target.max())} ({error})"
+    raise DataError(
+        f"{what}, predictions of shape {tuple(prediction.shape)}",
+        where="data",
+        allowed="classes from 0 to C - 1 of shape (N,) for predictions (N, C)",
+        fix=fix,
+    )
 
 
 def fit_model(
@@ -93,7 +134,7 @@ def fit_model(
     Args:
         model: called with the inputs of a batch; trained in place.
         data: a torch Dataset or DataLoader of tuples (inputs..., target), or such a tuple of
-            tensors with a sample per row.
+            tensors or NumPy arrays with a sample per row.
         loss: mean over samples of (prediction, target); None for the cross-entropy of integer
             targets, and the mean squared error of others.
         validation: data that selects the best weights; None for the last weights.
@@ -106,7 +147,8 @@ def fit_model(
 
     Raises:
         ConfigError: unknown or unsuitable settings.
-        DataError: batches that are not tuples of inputs and a target, or other shapes.
+        DataError: batches that are not tuples of inputs and a target, no rows, other shapes or
+            dtypes, or targets that are no classes of the model.
 
     Example:
         >>> import torch
@@ -135,6 +177,7 @@ def _loader(data: Data, batch_size: int, *, shuffle: bool) -> DataLoader[Any]:
     if isinstance(data, DataLoader):
         return data
     if isinstance(data, tuple):
+        data = tuple(torch.as_tensor(array) for array in data)
         rows = {len(tensor) for tensor in data}
         if len(rows) != 1:
             raise DataError(
@@ -143,4 +186,6 @@ def _loader(data: Data, batch_size: int, *, shuffle: bool) -> DataLoader[Any]:
                 allowed="a sample per row in each",
             )
         data = TensorDataset(*data)
+    if isinstance(data, Sized) and not len(data):
+        raise DataError("no rows", where="data", allowed="at least one sample")
     return DataLoader(data, batch_size, shuffle=shuffle)

@@ -13,6 +13,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.unit_conversion import conversion
+from scitoolkit.core.units import same_unit, stated_unit
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign_layout import SIMULATION, Array
 from scitoolkit.io.campaign.channels import Channel
@@ -47,12 +49,12 @@ def with_parameters(
     for name, scale in scales.items():
         if name in channels or name in campaign.arrays:
             raise DataError(f"{name} is also a field", where="data.parameters")
-        numbers = parameter_values(campaign, name, table)
+        numbers, unit = parameter(campaign, name, table)
         if scale == "log":
             _require_positive(campaign, name, numbers)
-            numbers = np.log10(numbers)
+            numbers, unit = np.log10(numbers), f"log10({unit})" if unit else ""
         values[name] = numbers
-        channels[name] = Channel(name, Array(name, (), (), long_name=_long_name(name, scale)))
+        channels[name] = Channel(name, Array(name, (), (), unit, _long_name(name, scale)))
     return replace(campaign, channels=channels, parameters=values)
 
 
@@ -72,10 +74,16 @@ def _require_positive(campaign: Campaign, name: str, values: np.ndarray) -> None
 
 
 def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -> np.ndarray:
-    """Return the values of a parameter, (simulations,) float64.
+    """Return the values of a parameter, (simulations,) float64; see `parameter`."""
+    return parameter(campaign, name, table)[0]
 
-    The source is a column of the table if it has one of this name; otherwise an attribute of the
-    file or of the simulation's group, a scalar variable, or a vector with one value per simulation.
+
+def parameter(campaign: Campaign, name: str, table: Path | None = None) -> tuple[np.ndarray, str]:
+    """Return the values of a parameter, (simulations,) float64, and their unit if a file states it.
+
+    The values are in the first unit that a file states. The source is a column of the table if it
+    has one of this name; otherwise an attribute of the file or of the simulation's group, a scalar
+    variable, or a vector with one value per simulation.
 
     Args:
         campaign: the simulations.
@@ -84,15 +92,16 @@ def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -
             file name.
 
     Raises:
-        DataError: a simulation has no value, or one that is not finite.
+        DataError: a simulation has no value, one that is not finite, or one whose unit measures
+            something else.
     """
     suffixes = {Path(path).suffix for path in campaign.segments.files.paths}
     columns = {} if table is None else _columns(table, campaign.labels, suffixes)
     if name in columns:
-        stated = columns[name]
+        stated, unit = columns[name], ""
         where = str(table)
     else:
-        stated = _in_files(campaign, name, [*columns])
+        stated, unit = _in_files(campaign, name, [*columns])
         where = str(campaign.files[0].parent)
     missing = [label for label, value in zip(campaign.labels, stated, strict=True) if value is None]
     if missing:
@@ -105,7 +114,7 @@ def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -
     if not np.isfinite(values).all():
         bad = [campaign.labels[int(i)] for i in np.flatnonzero(~np.isfinite(values))]
         raise DataError(f"{name} is not a finite number for {_listed(bad)}", where=where)
-    return values
+    return values, unit
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -113,21 +122,32 @@ def _listed(labels: Sequence[str]) -> str:
     return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} more"
 
 
-def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[float | None]:
-    """Return the parameter from the files of each simulation; None if they do not have it.
+def _in_files(
+    campaign: Campaign, name: str, columns: Sequence[str]
+) -> tuple[list[float | None], str]:
+    """Return the parameter from the files of each simulation, None if they lack it, and its unit.
 
     Raises:
         DataError: no file has it, or files of one simulation have different values.
     """
+    unit = ""
     segments = campaign.segments
     numbers: list[float | None] = [None] * len(campaign.labels)
     for segment in range(len(segments)):
         header = segments.header(int(segments.file[segment]))
         simulation = int(segments.simulation[segment])
         group = segments.groups[segments.group[segment]]
-        value = _stated(header, group, int(segments.member[segment]), name, campaign)
-        if value is None:
+        named = _stated(header, group, int(segments.member[segment]), name, campaign)
+        if named is None:
             continue
+        value, own = named
+        unit = unit or own
+        if own and not same_unit(own, unit):
+            line = conversion(own, unit)
+            if line is None:
+                what = f"{name} is in {own}, and in {unit} elsewhere"
+                raise DataError(what, where=str(header.path))
+            value = value * line[0] + line[1]
         before = numbers[simulation]
         # NaN in both files is no contradiction; that it is no number is refused later.
         if before is not None and value != before and not (value != value and before != before):
@@ -147,7 +167,7 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
             allowed=", ".join(sorted(set(names))) or "none is there",
             fix=f"data.parameters=[{near}]" if near else "data.parameter_table=runs.csv",
         )
-    return numbers
+    return numbers, unit
 
 
 def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
@@ -166,8 +186,8 @@ def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
 
 def _stated(
     header: FileHeader, group: str, member: int, name: str, campaign: Campaign
-) -> float | None:
-    """Return the number of a member, from the first place that has one.
+) -> tuple[float, str] | None:
+    """Return the number of a member, from the first place that has one, and the unit stated there.
 
     Raises:
         DataError: a vector along another dim than that of the members.
@@ -176,17 +196,18 @@ def _stated(
     prefixes = dict.fromkeys([f"{group}/" if group else "", *_GROUPS])
     for prefix in prefixes:
         if (value := _number(header.attrs.get(prefix + name))) is not None:
-            return value
+            return value, ""
         stored = header.get(prefix + name)
         if stored is None or stored.values is None:
             continue
         values = Packing.of(stored.values.dtype, stored.attrs).unpack(stored.values).ravel()
+        unit = stated_unit(stored.attrs)
         if values.size == 1:
-            return float(values[0])
+            return float(values[0]), unit
         if member >= 0:
             along_other = _along_other(header, group, stored, campaign)
             if along_other is None:
-                return float(values[member])
+                return float(values[member]), unit
     if along_other is not None:
         raise along_other
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,7 @@ def _by_times(series: Sequence[FileRows], options: CampaignOptions) -> dict[str,
         # or that of a run.
         sets = _sets(series)
         joined = {key: _in_time(members, options) for key, members in sets.items()}
-        if any(parts and len(parts) > 1 for parts in joined.values()):
+        if any(parts and len(parts) > 1 for parts in joined.values()) or _alike(sets.values()):
             # Files are parts of simulations: where one is missing, its simulation has a gap.
             joined |= {
                 key: _in_time(sets[key], options, required=True)
@@ -123,6 +123,28 @@ def _by_times(series: Sequence[FileRows], options: CampaignOptions) -> dict[str,
         for members in sets.values():
             _require_no_repeated_row(members)
     return _named(series)
+
+
+def _alike(sets: Iterable[Sequence[FileRows]]) -> bool:
+    """Return whether the files of all simulations begin alike, with short holes between them.
+
+    Then rows are lost at the ends of parts; runs of their own do not begin so. Of one simulation
+    alone nobody can tell.
+    """
+    begins = []
+    for parts in sets:
+        if len(parts) < 2 or any(one.stored is None or one.count < 2 for one in parts):
+            return False
+        clocks = sorted(common_clock(parts), key=lambda times: float(times[0]))
+        for before, after in itertools.pairwise(clocks):
+            hole = after[0] - before[-1] - np.median(np.diff(before))
+            if not 0 <= hole < min(np.ptp(before), np.ptp(after)) / 4:
+                return False
+        begins.append(np.array([times[0] - clocks[0][0] for times in clocks]))
+    first = begins[0]
+    return len(begins) > 1 and all(
+        len(one) == len(first) and np.allclose(one, first, rtol=_TOLERANCE) for one in begins
+    )
 
 
 def _members(series: Sequence[FileRows], options: CampaignOptions) -> dict[str, list[FileRows]]:

@@ -20,7 +20,8 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.io.fields import write_fields
 
 ROOT = Path(__file__).parents[3]
-_SPEC = importlib.util.spec_from_file_location("layouts_to_start", ROOT / "benchmarks/layouts.py")
+_FILE = ROOT / "benchmarks" / "io" / "layouts.py"
+_SPEC = importlib.util.spec_from_file_location("layouts_to_start", _FILE)
 layouts = importlib.util.module_from_spec(_SPEC)
 sys.modules["layouts_to_start"] = layouts
 _SPEC.loader.exec_module(layouts)

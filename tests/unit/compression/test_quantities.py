@@ -21,7 +21,7 @@ from scitoolkit.compression.quantities.stencil import DerivativeStencil
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "compression"))
 from _quantity_cases import cases, violations
 
 NYX = content_root("datasets") / "nyx_small" / "nyx_z255_32.h5"

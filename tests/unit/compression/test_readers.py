@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -110,9 +111,13 @@ def tool(plugins, *arguments):
     return done.stdout
 
 
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # of the modules that the benchmark imports
+
+
 def readers():
     """Return the benchmark that holds a reader for each program."""
-    path = Path(__file__).parents[3] / "benchmarks" / "compression_readers.py"
+    path = BENCHMARKS / "compression" / "compression_readers.py"
     spec = importlib.util.spec_from_file_location("compression_readers", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

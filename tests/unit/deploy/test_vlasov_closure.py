@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks" / "deploy"
 
 
 @pytest.fixture

@@ -363,3 +363,36 @@ def test_longitudes_from_another_meridian_are_the_same_grid(run, tmp_path, caplo
     shifted = make(9).assign_coords(lon=make(9).lon.values + 15)
     predicted(emulator, shifted, tmp_path)
     assert "the grid differs" in caplog.text
+
+
+def test_a_circle_with_edges_is_not_read_from_another_meridian(run, tmp_path):
+    def make(seed):
+        return on_circle(field(seed))
+
+    job = job_on(tmp_path, run, make, boundary={"lon": "edge", "lat": "edge"})
+    emulator = scitoolkit.run(job).path
+    rolled = make(9).roll(lon=6, roll_coords=True)
+    rolled = rolled.assign_coords(lon=(rolled.lon + 180) % 360 - 180)
+    fix = r"assign_coords\(lon=\(ds\.lon - 0\) % 360 \+ 0\)\.sortby\('lon'\)"
+    with pytest.raises(ScitoolkitError, match="the same circle from another meridian.*" + fix):
+        predicted(emulator, rolled, tmp_path)
+    expected = predicted(emulator, make(9), tmp_path)
+    back = predicted(emulator, rolled.assign_coords(lon=rolled.lon % 360).sortby("lon"), tmp_path)
+    np.testing.assert_array_equal(back.t, expected.t)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "told"),
+    [
+        ({"standard_name": "sea_surface_wave_to_direction"}, "359 and 1 degrees"),
+        ({"flag_meanings": "sea ice"}, "codes of classes"),
+    ],
+)
+def test_numbers_that_are_no_quantity_are_told(run, tmp_path, attrs, told):
+    def make(seed):
+        data = field(seed)
+        return data.assign(t=data.t.assign_attrs(attrs))
+
+    _, findings = scitoolkit.validate(job_on(tmp_path, run, make))
+    levels = [f.level for f in findings if told in f.message and f.key == "data.outputs, t"]
+    assert levels == ["warning"]

@@ -260,7 +260,11 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
         start = rng.standard_normal(CELLS)
         u = (start + rate * np.arange(ROWS)[:, None]).astype("f4")
         data = xr.Dataset({"u": (("time", "x"), u)})
-        data.attrs = {"rate": rate} if way != "table" else {}
+        data.attrs = {"rate": rate} if way == "attribute" else {}
+        if way == "film":
+            data["rate"] = (
+                ((), 1e3 * rate, {"units": "mm"}) if i == 3 else ((), rate, {"units": "m"})
+            )
         write_fields(data, tmp_path / f"run{i}.nc")
     table = tmp_path / "runs.csv"
     table.write_text("run,rate\n" + "".join(f"run{i},{r}\n" for i, r in enumerate(rates)))

@@ -89,9 +89,14 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pushed")
     for seed in range(3):
         pushed(folder / f"run{seed}.nc", seed=seed)
+    return train(folder)
+
+
+def train(folder, **data):
+    data = {"path": str(folder / "run*.nc"), "inputs": ["u", "q", "h"], "outputs": ["u"], **data}
     job = {
         "domain": "emulation",
-        "data": {"path": str(folder / "run*.nc"), "inputs": ["u", "q", "h"], "outputs": ["u"]},
+        "data": data,
         "boundary": {"x": "circular"},
         "model": {"name": "unet", "widths": [4, 4]},
         "rollout": {"long": 0, "evaluate": 3},
@@ -100,6 +105,28 @@ def trained(tmp_path_factory):
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
     return api.train(str(folder / "job.yaml")).path
+
+
+def test_a_forcing_has_values_where_the_state_has_none(tmp_path):
+    def with_land(dataset, names=("u",)):
+        return dataset.assign({n: dataset[n].where(dataset.x < 13) for n in names})
+
+    for seed in range(3):
+        data = with_land(pushed(tmp_path / "all.nc", seed=seed))
+        data.to_netcdf(tmp_path / f"run{seed}.nc", engine="h5netcdf")
+    run = train(tmp_path, mask="missing")
+    whole = with_land(pushed(tmp_path / "all.nc", rows=30, seed=7))
+    whole.isel(time=slice(0, 12)).to_netcdf(tmp_path / "start.nc", engine="h5netcdf")
+    outcomes = []
+    for names in ((), ("q",)):
+        with_land(whole[["q"]], names).to_netcdf(tmp_path / "force.nc", engine="h5netcdf")
+        out = tmp_path / "out.nc"
+        api.predict(run, tmp_path / "start.nc", out, 6, forcing=tmp_path / "force.nc")
+        with xr.open_dataset(out) as outcome:
+            outcomes.append(outcome["u"].load())
+    np.testing.assert_array_equal(*outcomes)
+    assert (outcomes[0].isnull() == (whole.x >= 13)).all()
+    assert float(outcomes[0].std("time").max()) > 0
 
 
 @pytest.mark.parametrize("sign", [1, -1])

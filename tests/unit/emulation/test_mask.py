@@ -225,3 +225,23 @@ def test_sea_surface_temperature_is_learned_and_predicted_with_its_land(tmp_path
         land = np.isnan(truth["sst"].values[0])
         assert (np.isnan(found["sst"].values) == land).all()
         assert np.isnan(found["sst"].encoding["_FillValue"])
+        expected, truth = found["sst"].load(), truth.load().drop_encoding()
+    del truth.sst.attrs["valid_range"]  # of degC
+    kelvin = truth.assign(sst=(truth.sst + 273.15).assign_attrs(units="K"))
+    changed = {
+        "kelvin": kelvin,
+        "north first": truth.sortby("lat", ascending=bool(truth.lat[0] > truth.lat[1])),
+        "transposed": truth.transpose("lon", "lat", "time", ...),
+        "all": kelvin.isel(lat=slice(None, None, -1)).transpose("lon", "time", "lat", ...),
+    }
+    for name, data in changed.items():
+        data.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+        api.predict(run, tmp_path / "changed.nc", tmp_path / "out.nc")
+        with xr.open_dataset(tmp_path / "out.nc") as found:
+            actual = found["sst"].transpose(*expected.dims).sel(lat=expected.lat)
+            assert float(abs(actual - expected).max()) < 2e-4, name
+            assert (np.isnan(actual) == land).all(), name
+    moved = truth.assign(sst=truth.sst.roll(lat=1).assign_attrs(truth.sst.attrs))
+    moved.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match="valid cells"):
+        api.predict(run, tmp_path / "changed.nc", tmp_path / "out.nc")

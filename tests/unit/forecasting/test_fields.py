@@ -129,6 +129,51 @@ def test_a_forcing_known_in_advance_lowers_the_error(file, tmp_path):
     assert float(np.sqrt(((out.forced.values - truth) ** 2).mean())) < 0.2
 
 
+def test_a_driver_without_a_unit_is_that_of_the_training_or_refused(file, tmp_path):
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        index = (300 + whole["index"].load()).assign_attrs(units="K")
+    for name, unit, shift in (("index", "K", 0), ("same", "", 0), ("celsius", "", -273.15)):
+        (index + shift).assign_attrs(units=unit).to_netcdf(tmp_path / f"{name}.nc")
+    drivers = [{"variable": "index", "path": tmp_path / "index.nc"}]
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        whole.drop_vars("index").isel(time=slice(None, 150)).to_netcdf(tmp_path / "part.nc")
+    job, run, _ = job_on(tmp_path / "a", config(file, variable="forced", drivers=drivers))
+    known = forecast(job, run, tmp_path / "part.nc", tmp_path / "out.nc")
+    (tmp_path / "same.nc").rename(tmp_path / "index.nc")
+    out = forecast(job, run, tmp_path / "part.nc", tmp_path / "out.nc")
+    np.testing.assert_array_equal(out.forced, known.forced)
+    (tmp_path / "celsius.nc").rename(tmp_path / "index.nc")
+    with pytest.raises(DataError, match=r"variable driver index: values from .* without a unit"):
+        job.predict(run.path, tmp_path / "part.nc", tmp_path / "out.nc")
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, False), (5, True)])
+def test_a_driver_with_longer_steps_is_told(file, tmp_path, caplog, every, told):
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        whole[["index"]].isel(time=slice(None, None, every)).to_netcdf(tmp_path / "index.nc")
+        whole.isel(time=slice(None, STEPS - 4)).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    drivers = [{"variable": "index", "path": tmp_path / "index.nc"}]
+    open_field(config(tmp_path / "a.nc", variable="forced", drivers=drivers))
+    assert ("each value is taken for 5 steps of the field" in caplog.text) == told
+
+
+@pytest.mark.parametrize(
+    ("attrs", "told"),
+    [
+        ({"standard_name": "wind_from_direction"}, "359 and 1 degrees"),
+        ({"flag_values": [0, 1]}, "codes of classes"),
+        ({"standard_name": "wind_speed"}, ""),
+    ],
+)
+def test_numbers_that_are_no_quantity_are_told(file, tmp_path, caplog, attrs, told):
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        whole["warm"].attrs.update(attrs)
+        whole.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    open_field(config(tmp_path / "a.nc", variable="warm"))
+    assert ("variable warm: " in caplog.text) == bool(told)
+    assert told in caplog.text
+
+
 def test_a_driver_without_skill_is_left_out(file, tmp_path, caplog):
     with xr.open_dataset(file, engine="h5netcdf") as whole:
         noise = np.random.default_rng(1).normal(size=STEPS)

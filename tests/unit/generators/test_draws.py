@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("skfem", exc_type=ImportError)
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "generator_draws.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "generators" / "generator_draws.py"
 
 
 @pytest.fixture(scope="module")

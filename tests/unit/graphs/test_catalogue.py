@@ -11,7 +11,8 @@ pytest.importorskip("torch_geometric", exc_type=ImportError)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_model_is_equal_or_refused(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+    benchmarks = Path(__file__).resolve().parents[3] / "benchmarks"
+    monkeypatch.syspath_prepend(str(benchmarks / "graphs"))
     from _graph_models import verdicts
 
     found = verdicts((1, 2, 4))

@@ -262,6 +262,8 @@ def test_times_in_parts_are_their_dates(tmp_path, form):
         ("time,u\n,m\n2001-01-01,2\n", "a time is missing"),
         ("2001-01-01,1.5\n2001-01-02,2.5\n", "no header line"),
         ("date,u\n44197,1.5\n44198,2.5\n", "a spreadsheet counts"),
+        ("time,u\n" + "".join(f"{d:%y%m%d},1\n" for d in MONTHS), "look like YYMMDD"),
+        ("time,u\n5/5/65,1\n5/5/35,2\n5/5/99,3\n5/5/20,4\n", "no order that tells the century"),
         ("time;u\n2001-01-01;12.573\n2001-01-02;573\n", "may be thousands or decimals"),
     ],
 )
@@ -270,6 +272,26 @@ def test_text_of_two_meanings_is_refused(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(DataError, match=said):
         open_table(path)
+
+
+@pytest.mark.parametrize("form", ["%b-%y", "%d/%m/%y", "%d-%b-%y"])
+@pytest.mark.parametrize("first", ["1931-01", "1965-01", "1998-06", "2005-01"])
+@pytest.mark.parametrize("back", [False, True])
+def test_years_of_two_digits_go_on_from_row_to_row(tmp_path, form, first, back):
+    months = pd.date_range(f"{first}-01", periods=90, freq="MS")
+    rows = [f"{m:{form}},{n}" for n, m in enumerate(months)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["time,u", *(reversed(rows) if back else rows)]))
+    table = open_table(path)
+    np.testing.assert_array_equal(table.time.values, months.values)
+    assert table["u"].values.tolist() == list(range(90))
+
+
+def test_whole_numbers_that_are_no_dates_stay_numbers(tmp_path):
+    times = [10101, 10102, 10104, 10109, 10113, 10120, 10121]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["time,u", *(f"{t},1" for t in times)]))
+    assert open_table(path).time.values.tolist() == times
 
 
 @pytest.mark.parametrize("values", [("12.573", "0.5"), ("1.25", "573"), ("0.573", "1.500")])

@@ -16,7 +16,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats import StreamedVariable
 from scitoolkit.io.formats.zarr import Zarr
 
-_FILE = Path(__file__).parents[3] / "benchmarks" / "holes.py"
+_FILE = Path(__file__).parents[3] / "benchmarks" / "io" / "holes.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_holes", _FILE)
 holes = importlib.util.module_from_spec(_SPEC)
 sys.modules["benchmark_holes"] = holes

@@ -116,12 +116,18 @@ def test_other_constants_of_the_equations_are_told(run, tmp_path, caplog):
     ("change", "text"),
     [
         (lambda f: f.assign(u=(f.u * 100).assign_attrs(units="")), "without a unit"),
+        (lambda f: f.assign(u=(f.u / 100).assign_attrs(units="")), "without a unit"),
         (lambda f: f.assign(u=(f.u + 300).assign_attrs(units="")), "without a unit"),
         (lambda f: f.assign(u=f.u.where(f.x > 0.3, 1e20).assign_attrs(f.u.attrs)), "fill value"),
         (lambda f: f.assign(u=f.u.where(f.x > 0.3, -999).assign_attrs(f.u.attrs)), "fill value"),
         (lambda f: f.assign(u=f.u.where(f.x > 0.3, -999).assign_attrs(units="km/h")), "fill"),
     ],
-    ids=["centimetres without a unit", "shifted without a unit", "1e20", "-999", "converted"],
+    ids=[
+        "centimetres without a unit",
+        "hectometres without a unit",
+        "shifted without a unit",
+        *("1e20", "-999", "converted"),
+    ],
 )
 def test_values_of_unknown_meaning_are_refused(run, tmp_path, change, text):
     with pytest.raises(DataError, match=text) as error:

@@ -13,6 +13,7 @@ RUN = Path(__file__).resolve().parents[3] / "benchmarks" / "run.py"
 
 @pytest.fixture
 def runner(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(RUN.parent))
     spec = importlib.util.spec_from_file_location("benchmark_runner", RUN)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -22,10 +23,8 @@ def runner(monkeypatch, tmp_path):
             raise RuntimeError("the peer is not installed")
         return {"benchmark": name, "ratio": 2.0}
 
-    monkeypatch.syspath_prepend(str(RUN.parent))
-    (tmp_path / "results").mkdir()
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr(module, "HERE", tmp_path)
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
     monkeypatch.setattr(module, "names", lambda: ["graphs", "nas", "vlasov"])
     return module
 
@@ -35,7 +34,7 @@ def test_a_failed_benchmark_does_not_lose_the_others(runner, capsys):
     out = capsys.readouterr()
     assert list(json.loads(out.out)) == ["graphs", "vlasov"]
     assert out.err.endswith("run.py: not measured: nas\n")
-    stored = sorted(file.stem for file in (runner.HERE / "results").iterdir())
+    stored = sorted(file.stem for file in runner.RESULTS.iterdir())
     assert stored == ["graphs", "vlasov"]
 
 

@@ -1,4 +1,4 @@
-"""Figures of `benchmarks/gpu.py` from a stored measurement and from a report of tests."""
+"""Figures of `benchmarks/gpu/gpu.py` from a stored measurement and from a report of tests."""
 
 import sys
 from pathlib import Path
@@ -17,6 +17,7 @@ REPORT = """<testsuites><testsuite>
 @pytest.fixture
 def gpu(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "gpu"))
     import gpu
 
     yield gpu

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "gpu"
 HEAD = {"device": "none", "date": "2026-01-01"}
 
 

@@ -43,9 +43,12 @@ def test_values_are_fitted(data):
     assert trainer.config.batch_size == batch
 
 
-def test_integer_targets_are_classes():
+@pytest.mark.parametrize(
+    "data", [(X, CLASSES), (X, CLASSES.int()), (X.numpy(), CLASSES.to(torch.uint8).numpy())]
+)
+def test_integer_targets_are_classes(data):
     torch.manual_seed(0)
-    trainer = fit_model(nn.Linear(3, 2), (X, CLASSES), validation=(X, CLASSES), **QUIET)
+    trainer = fit_model(nn.Linear(3, 2), data, validation=(X, CLASSES), **QUIET)
     values = trainer.validate(DataLoader(TensorDataset(X, CLASSES), 20))
     assert values["accuracy"] > 0.9
 
@@ -64,6 +67,14 @@ def test_a_loss_and_several_inputs():
         ((X, Y[:, 0]), r"predictions of shape \(32, 1\) and targets of shape \(32,\)"),
         ((X, Y[:9]), "tensors of 9, 60 rows"),
         ((X,), "a batch has 0"),
+        ((X[:0], Y[:0]), "no rows"),
+        ((X.double(), Y), r"inputs of torch.float64.*Allowed: torch.float32.*inputs.to\(torch.fl"),
+        (((9 * X).long(), Y), "inputs of torch.int64"),
+        ((X, Y > 1), r"targets of torch.bool.*target.float\(\)"),
+        ((X, Y + 0j), "targets of torch.complex64"),
+        ((X, CLASSES + 1), "classes from 1 to 2"),
+        ((X, CLASSES - 1), r"classes from -1 to 0.*classes from 0 to C - 1"),
+        ((X, CLASSES[:, None]), r"whole-number targets of shape \(32, 1\)"),
         ([{"x": a, "y": b} for a, b in zip(X, Y, strict=True)], "a batch has x, y"),
     ],
 )

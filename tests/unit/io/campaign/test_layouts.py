@@ -18,7 +18,7 @@ from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.open import open_campaign as open_loader
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 
-_FILE = Path(__file__).parents[4] / "benchmarks" / "layouts.py"
+_FILE = Path(__file__).parents[4] / "benchmarks" / "io" / "layouts.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_layouts", _FILE)
 layouts = importlib.util.module_from_spec(_SPEC)
 sys.modules["benchmark_layouts"] = layouts

@@ -66,6 +66,23 @@ def campaign(request, tmp_path):
     return open_campaign(str(tmp_path / "w*.hdf5"), ["u"]), None
 
 
+@pytest.mark.parametrize("unit", ["mm", "s"])
+def test_parameters_of_files_in_other_units_are_converted_or_refused(tmp_path, unit):
+    for i, nu in enumerate(NU):
+        stated = (1e3 * nu, unit) if i == 2 else (nu, "m")
+        data = xr.Dataset({"u": fields(), "nu": ((), stated[0], {"units": stated[1]})})
+        write_fields(data, tmp_path / f"run{i}.nc")
+    found = open_campaign(str(tmp_path / "run*.nc"), ["u"])
+    if unit == "s":
+        with pytest.raises(DataError, match="nu is in s, and in m elsewhere"):
+            with_parameters(found, {"nu": "linear"})
+        return
+    scaled = with_parameters(found, {"nu": "linear"})
+    assert scaled.parameters["nu"] == pytest.approx(NU)
+    assert scaled.template()["nu"].attrs["units"] == "m"
+    assert with_parameters(found, {"nu": "log"}).template()["nu"].attrs["units"] == "log10(m)"
+
+
 def test_the_parameter_is_found_where_it_stands(campaign):
     found, table = campaign
     values = parameter_values(found, "nu", table)

@@ -18,7 +18,9 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
 
-_FILE = Path(__file__).parents[4] / "benchmarks" / "layouts_public.py"
+_BENCHMARKS = Path(__file__).resolve().parents[4] / "benchmarks"
+sys.path.insert(0, str(_BENCHMARKS))  # of the modules that the benchmark imports
+_FILE = _BENCHMARKS / "io" / "layouts_public.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_layouts_public", _FILE)
 public = importlib.util.module_from_spec(_SPEC)
 sys.modules["benchmark_layouts_public"] = public

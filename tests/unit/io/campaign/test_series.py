@@ -158,6 +158,19 @@ def test_a_missing_part_is_told_or_splits(tmp_path, lost):
     assert simulations(tmp_path, files="simulations") == 5
 
 
+@pytest.mark.parametrize("runs", [2, 3])
+def test_rows_lost_between_two_parts_are_told_or_split(tmp_path, runs):
+    for run in range(runs):
+        for part, times in enumerate((FIRST, FIRST + 12)):
+            u = np.random.default_rng([run, part]).random((10, 4))
+            data = xr.Dataset({"u": (("time", "x"), u)}, {"time": times + 1000 * run})
+            data.to_netcdf(tmp_path / f"run{run}_{part:03d}.nc", engine="h5netcdf")
+    with pytest.raises(DataError, match=r"times are missing between 9\.0.*run0_000.nc, and 12\.0"):
+        simulations(tmp_path)
+    assert simulations(tmp_path, gaps="split") == runs
+    assert simulations(tmp_path, files="simulations") == 2 * runs
+
+
 @pytest.mark.parametrize("overlap", [1, 3, 9])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_restarts_that_repeat_rows_are_refused(tmp_path, overlap, parts):
