@@ -67,10 +67,14 @@ class ContentHook(BuildHookInterface[Any]):
         files = sorted(p for kind in KINDS for p in (root / kind).rglob("*") if p.is_file())
         names = [str(p.relative_to(root)) for p in files]
         names = [name for name in names if not ignored.match_file(name)]
-        digests = {n: hashlib.sha256((root / n).read_bytes()).hexdigest() for n in names}
+        carried = [root / n for n in names if Path(n).suffix in CARRIED]
+        # What is in the wheel itself needs no digest, which no compression makes shorter.
+        digests = {
+            n: "" if root / n in carried else hashlib.sha256((root / n).read_bytes()).hexdigest()
+            for n in names
+        }
         manifest = scratch / "manifest.json"
         manifest.write_text(json.dumps(digests, indent=0), encoding="utf-8")
-        carried = [root / n for n in names if Path(n).suffix in CARRIED]
         for file in (manifest, archive(carried, root, scratch / CARDS)):
             build_data["force_include"][str(file)] = f"scitoolkit/_content/{file.name}"
 

@@ -1,8 +1,8 @@
 """Locations of the shipped datasets, surrogates and workflows: a clone, fetched files, or cards.
 
 A wheel contains the cards and the workflows' YAML in one archive, unpacked at first use, and
-`manifest.json`, which lists every shipped file with its SHA-256; `fetch_content` copies those files
-from a source distribution or a clone.
+`manifest.json`, which lists every shipped file, with the SHA-256 of those that are not in it;
+`fetch_content` copies all of them from a source distribution or a clone.
 """
 
 from __future__ import annotations
@@ -206,7 +206,8 @@ def fetched_folder() -> Path:
     if base is None:
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         base = str(Path(data) / "scitoolkit")
-    digest = hashlib.sha256(_MANIFEST.read_bytes()).hexdigest()
+    cards = _sha256(_MANIFEST.with_name(_CARDS)).encode()
+    digest = hashlib.sha256(_MANIFEST.read_bytes() + cards).hexdigest()
     return Path(base) / f"content-{digest[:12]}"
 
 
@@ -230,7 +231,8 @@ def fetch_content(source: Path) -> Path:
     target = fetched_folder()
     if target.is_dir():
         return target
-    wanted = _manifest()
+    # The manifest has no digest of the cards, which are in the wheel themselves.
+    wanted = {n: d if d else _sha256(_cards() / n) for n, d in _manifest().items()}
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         folder = Path(scratch) / "content"
