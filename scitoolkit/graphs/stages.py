@@ -52,7 +52,7 @@ from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.ensemble import members_of
 from scitoolkit.surrogate.sections import score_bars, score_table
 from scitoolkit.surrogate.stages import Rows
-from scitoolkit.training.processes import gather_objects
+from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.ranks.communicator import SingleProcess
 
 log: Logger = get_logger(__name__)
@@ -75,8 +75,13 @@ class GraphStages(NodeData, Stages):
                 require_positive_degrees(data.whole)
             arrays = data.arrays()
             columns = column_moments(arrays)
-        if not config.data.allow_suspect:
-            refuse_marked_columns(arrays, data.where)
+        error = None
+        try:
+            if not config.data.allow_suspect:
+                refuse_marked_columns(arrays, data.where)
+        except DataError as own_error:
+            error = own_error
+        raise_together(error)  # other ranks may have other rows, and would wait for this one
         measured: dict[str, Any] = {
             **inputs.measured(),
             "outputs": own.num_outputs,
