@@ -157,11 +157,26 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         unpack(archive, folder, _CARD)
     except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
-        raise DataError(
-            f"damaged archive of cards ({error})",
-            where=str(archive),
-            fix="pip install --force-reinstall --no-deps FILE, the wheel that was installed",
-        ) from None
+        raise _damaged(archive, error) from None
+
+
+def _digests_of_cards(archive: Path) -> dict[str, str]:
+    if not archive.is_file():
+        return {}
+    try:
+        with tarfile.open(archive) as cards:
+            streams = {m.name: cards.extractfile(m) for m in cards if m.isfile()}
+            return {n: hashlib.sha256(s.read()).hexdigest() for n, s in streams.items() if s}
+    except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+        raise _damaged(archive, error) from None
+
+
+def _damaged(archive: Path, error: Exception) -> DataError:
+    return DataError(
+        f"damaged archive of cards ({error})",
+        where=str(archive),
+        fix="pip install --force-reinstall --no-deps FILE, the wheel that was installed",
+    )
 
 
 def _matches(path: Path) -> bool:
@@ -232,7 +247,7 @@ def fetch_content(source: Path) -> Path:
     if target.is_dir():
         return target
     # The manifest has no digest of the cards, which are in the wheel themselves.
-    wanted = {n: d if d else _sha256(_cards() / n) for n, d in _manifest().items()}
+    wanted = _manifest() | _digests_of_cards(_MANIFEST.with_name(_CARDS))
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         folder = Path(scratch) / "content"
