@@ -296,6 +296,8 @@ def notebooks(folder: Path) -> dict:
         how = "--execute" if has_kernel else "--cells"
         command = [sys.executable, str(ROOT / "docs" / "notebooks.py"), how, name]
         environment = environment_of_users()
+        # The tutorials call `scitoolkit`, which need not be on the path of a benchmark.
+        environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
         done = subprocess.run(
             command, cwd=folder / name, env=environment, capture_output=True, text=True
         )
