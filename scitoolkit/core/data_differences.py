@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from scitoolkit.core.data_facts import STEP_TOLERANCE, DataFacts, Dim, Var
+from scitoolkit.core.data_facts import MEANINGS, STEP_TOLERANCE, DataFacts, Dim, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
@@ -364,7 +364,7 @@ def _variable(
         step = Conversion(trained.name, "transpose", dims=order)
         names = ", ".join(trained.dims), ", ".join(found.dims)
         out.append(Difference(level, key, f"dims ({names[0]})", f"dims ({names[1]})", "", step))
-    for name in ("standard_name", "cell_methods", "positive"):
+    for name in MEANINGS:
         stated = getattr(trained, name), getattr(found, name)
         if all(stated) and stated[0].lower() != stated[1].lower():
             # With the other direction the sign of every value is wrong.

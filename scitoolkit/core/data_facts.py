@@ -17,6 +17,7 @@ from scitoolkit.core.unit_conversion import conversion
 
 log = get_logger(__name__)
 VERSION = 1
+MEANINGS = ("standard_name", "cell_methods", "positive")  # CF attributes of a variable
 Role = Literal[
     "time",
     "latitude",
@@ -243,8 +244,7 @@ class DataFacts:
             {'cell_methods': 'time: mean'}
         """
         variable = self.var(name)
-        stated = "standard_name", "cell_methods", "positive"
-        return {key: text for key in stated if (text := getattr(variable, key, ""))}
+        return {key: text for key in MEANINGS if (text := getattr(variable, key, ""))}
 
     def with_values(self, variables: Mapping[str, Mapping[str, Any]]) -> DataFacts:
         """Return the facts with measured ones: `constant`, `change`, `magnitude` by variable."""

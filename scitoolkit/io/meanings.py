@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MEANINGS = ("standard_name", "positive", "cell_methods")  # attributes
 _METHOD = re.compile(r"\b(?:time\w*|t): (?:\w+: )*(\w+)")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from scitoolkit.core.data_facts import MEANINGS
 from scitoolkit.io.campaign.headers import FileHeader, StoredArray
-from scitoolkit.io.meanings import MEANINGS
 
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
 SPACE = ("x", "y", "z")
