@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
@@ -20,6 +19,7 @@ from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.drivers import Drivers, open_drivers, require_held
 from scitoolkit.emulation.ensemble import AnyEmulator, with_draws
 from scitoolkit.emulation.intervals import Intervals, member_statistics
+from scitoolkit.emulation.prediction_coordinates import coordinates_of
 from scitoolkit.emulation.rollout import (
     Frames,
     Rollout,
@@ -37,9 +37,7 @@ from scitoolkit.emulation.variables import STEP, Layout, Variable
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.dates import moved, of_one_kind
 from scitoolkit.io.facts import is_dates
-from scitoolkit.io.fields import open_fields
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
-from scitoolkit.io.roles import role_by_metadata
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 from scitoolkit.surrogate import Trained, open_checked
 from scitoolkit.training.processes import on_rank_zero
@@ -178,7 +176,7 @@ def predict_file(
                 stream_fields(
                     _samples(parts, emulator.layout),
                     variables,
-                    _coordinates(emulator, data, outputs_at),
+                    coordinates_of(emulator.layout, data, outputs_at),
                     emulator.layout.sample_dim,
                     output,
                 )
@@ -566,52 +564,3 @@ def _valid(data: Data, until: np.ndarray, lead: int) -> np.ndarray:
         # The dates of the samples themselves, and those that the calendar has after the last.
         return np.concatenate(of_one_kind([until, times_after(until, lead)]))[-len(times) :]
     return np.asarray(times + lead * (until[-1] - until[-2]))
-
-
-def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dataset:
-    dim = emulator.layout.sample_dim
-    of_grid = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
-    coords = {d: (d, c.values, dict(c.attrs)) for d, c in of_grid.items()}
-    out = xr.Dataset(coords={dim: (dim, times), **coords, **_curvilinear(emulator, data)})
-    if dim in data.dataset.coords:
-        original = data.dataset[dim]
-        out[dim].attrs.update(original.attrs)
-        encoding = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
-        # Uneven times, and those after a single one, are no whole numbers of the file's unit.
-        fractions = emulator.layout.step_range is not None or len(data.times) == 1
-        if fractions and is_dates(times):
-            encoding["dtype"] = np.dtype(np.float64)
-        out[dim].encoding.update(encoding)
-    return out
-
-
-def _curvilinear(emulator: AnyEmulator, data: Data) -> dict[str, xr.Variable]:
-    """Return latitudes and longitudes over two dims of the grid, as the first file has them.
-
-    Those stored for every time, as by WRF, are returned where they do not change.
-    """
-    grid = [d for d in emulator.layout.grid if d not in data.dataset.coords]
-    header = data.campaign.segments.header(0)
-    names = {
-        name: stored.dims[0] if timed else None
-        for name, stored in header.variables.items()
-        for timed in [len(stored.dims) == 3 and stored.dims[0] not in grid]
-        for along in [stored.dims[timed:]]
-        if len(along) > 1
-        and set(along) <= set(grid)
-        and role_by_metadata(stored.attrs) in ("latitude", "longitude")
-        and stored.shape[timed:] == tuple(data.dataset.sizes[d] for d in along)
-    }
-    if not names:
-        return {}
-    with open_fields(header.path) as dataset:
-        out = {}
-        for name, time in names.items():
-            if name not in dataset.variables:
-                continue
-            places = dataset[name].variable
-            if time is not None and (places != places.isel({time: 0})).any():
-                continue
-            places = places if time is None else places.isel({time: 0})
-            out[name] = xr.Variable(places.dims, places.values, places.attrs)
-        return out
